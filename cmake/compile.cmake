@@ -1,0 +1,28 @@
+# One language level, one set of warnings, one floating-point contract for every room.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+find_program(PF_CCACHE ccache)
+if(PF_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${PF_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${PF_CCACHE})
+endif()
+
+# No contraction: a*b+c is one rounding only where the code says fma, so that two instantiations
+# of one template give the same bits (invariant 7 of the step).
+add_library(pf_flags INTERFACE)
+target_compile_options(pf_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -ffp-contract=off -fno-math-errno>)
+target_include_directories(pf_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+if(PF_SANITIZE)
+  target_compile_options(pf_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(pf_flags INTERFACE -fsanitize=${PF_SANITIZE})
+endif()
+find_package(Threads REQUIRED)
+target_link_libraries(pf_flags INTERFACE Threads::Threads)

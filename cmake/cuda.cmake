@@ -1,0 +1,11 @@
+# PF_CUDA=AUTO|ON|OFF -> PF_HAVE_CUDA. AUTO takes nvcc where it stands; ON insists.
+set(PF_HAVE_CUDA OFF)
+if(NOT PF_CUDA STREQUAL "OFF")
+  find_program(PF_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin ${CMAKE_SOURCE_DIR}/build/cuda/bin)
+  if(PF_NVCC)
+    set(PF_HAVE_CUDA ON)
+  elseif(PF_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "PF_CUDA=ON but no nvcc was found: run scripts/setup.sh --cuda or set CUDA_HOME")
+  endif()
+endif()
+message(STATUS "CUDA: ${PF_HAVE_CUDA}")
