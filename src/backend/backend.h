@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/view.h"
+#include "batch/batch.h"
+#include "sampling/accept.h"
+
+namespace pf {
+
+struct BackendInfo {
+  std::string device;           // "cpu (avx512)", "NVIDIA A100..."
+  std::string dtype;            // of the weights: "bf16", "int4", ...
+  int64_t vocabulary_size = 0;  // V: width of the logits as sampling sees them
+  int64_t max_context = 0;
+  int64_t weight_bytes = 0, kv_bytes = 0, scratch_bytes = 0;
+  int64_t bytes_per_step = 0;  // weight bytes that one decode step reads
+};
+
+// The rows of one sequence in the last forward pass, to be judged by the accept rule.
+struct AcceptJob {
+  int32_t segment = 0;  // of that batch; its logit rows are 1 + nodes (the last plain row first)
+  AcceptInput input;    // `logits` is filled in by the backend
+};
+
+// One row whose next token is known (prompt log-probabilities).
+struct ScoreJob {
+  int32_t logit_row = 0;  // index into batch.logit_rows
+  int32_t token = 0;
+  int32_t n_top = 0;
+};
+
+// A draft for one sequence: first its catch-up rows, then one token at a time (a chain) or one
+// level at a time (widths).
+struct ProposeJob {
+  std::span<const int32_t>
+      committed;  // catch-up tokens at positions [base, ...); the last one is the root
+  int64_t base = 0;
+  std::span<const BlockId> blocks;         // slots for catch-up and nodes are reserved
+  int32_t n_draft = 0;                     // nodes wanted; 0: only catch up
+  std::span<const int32_t> widths;         // empty: a chain of n_draft
+  AcceptPolicy policy;                     // coupled: rank by log q + gumbel; else draw from q
+  const SamplingParams* params = nullptr;  // the draft's (its temperature may differ)
+  const StopParams* stop = nullptr;
+  NoiseKey key;
+  int32_t n_generated = 0;
+  TokenCounts* counts = nullptr;  // restored on return
+  float min_probability = 0;      // a chain ends behind a token that q gave less
+};
+
+// A move of K and V between logical slots of one sequence (a tree's accepted path to the front).
+struct SlotMove {
+  int32_t segment = 0;  // of the last forward batch
+  int32_t from = 0, to = 0;
+};
+
+// A loaded model on a device, with its KV plane. One thread calls it. Everything it needs is
+// allocated when it is made; a call allocates nothing that lasts. Device errors end the process.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const BackendInfo& info() const = 0;
+
+  // Runs the rows through all layers: K and V are written, hidden states of logit rows are kept
+  // until the next forward. Requires: T <= max_rows, R <= max_rows, positions < max_context.
+  virtual void forward(const Batch& batch) = 0;
+
+  // Head and accept rule over the last forward, in chunks of rows; results in the jobs' order.
+  virtual void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) = 0;
+
+  // Log-probabilities of known tokens; results in the jobs' order.
+  virtual void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) = 0;
+
+  // Raw logits [n, V] of logit rows [first, first + n) of the last forward, on the host.
+  virtual void read_logits(int32_t first, int32_t n, View<float, 2> out) = 0;
+
+  // Drafts for several sequences at once; trees in the jobs' order (cleared first). The jobs' own
+  // K and V are written to this backend's plane.
+  virtual void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) = 0;
+
+  virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  virtual void move_slots(std::span<const SlotMove> moves) = 0;
+};
+
+}  // namespace pf

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kv/block_pool.h"
+#include "sampling/draft_tree.h"
+
+namespace pf {
+
+// The rows of one sequence: n_plain committed tokens in order, then tree nodes.
+struct Segment {
+  int32_t first_row = 0;
+  int32_t n_rows = 0;
+  int32_t n_plain = 0;              // >= 1
+  int64_t base = 0;                 // tokens before the first row: its position
+  std::span<const BlockId> blocks;  // logical slot s lies in blocks[s / P] at s % P
+
+  // Logical slot of tree node i; its position differs when the tree branches.
+  int64_t node_slot(int32_t node) const { return base + n_plain + node; }
+};
+
+// One forward pass. Row r feeds tokens[r] at positions[r], stores K and V in logical slot
+// slots[r] of its segment, and sees slots [0, visible[r]) plus node_slot(i) for each bit i of
+// masks[r] (a tree node's own bit included), nothing else. A plain row sees itself through
+// visible = position + 1 and has mask 0; a node has visible = base + n_plain.
+// In position order a row sees exactly positions 0..positions[r], one key each.
+struct Batch {
+  std::vector<int32_t> tokens;       // [T]
+  std::vector<int32_t> positions;    // [T]
+  std::vector<int32_t> slots;        // [T] logical, of the row's segment
+  std::vector<int32_t> visible;      // [T]
+  std::vector<uint64_t> masks;       // [T]
+  std::vector<int32_t> row_segment;  // [T]
+  std::vector<Segment> segments;     // [B] ascending, disjoint, covering [0, T)
+  std::vector<int32_t> logit_rows;   // [R] ascending: rows whose hidden state the head will read
+
+  int32_t n_rows() const { return static_cast<int32_t>(tokens.size()); }
+  void clear();
+
+  // Appends the committed tokens at positions [base, base + tokens.size()) and the nodes of `tree`
+  // (null: none). Logits: none, the last plain row and all nodes, or every row.
+  enum class Logits { kNone, kLast, kAll };
+  void add(std::span<const int32_t> committed, int64_t base, const DraftTree* tree,
+           std::span<const BlockId> blocks, Logits logits);
+};
+
+}  // namespace pf

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "batch/sequence.h"
+
+namespace pf {
+
+// What a controller would like for one running sequence.
+struct Wish {
+  int32_t n_draft = 0;            // nodes wanted if the sequence decodes in this step
+  bool uses_draft_plane = false;  // its drafter keeps KV of its own
+};
+
+struct PlannedSequence {
+  Sequence* sequence = nullptr;
+  int32_t n_rows = 0;           // pending tokens that the target runs: [kv_len, kv_len + n_rows)
+  int32_t n_draft = 0;          // nodes that may follow; > 0 only when every pending token runs
+  int32_t n_draft_catchup = 0;  // committed tokens that the draft plane runs besides
+  bool wants_logits = false;    // the last pending token is among the rows
+};
+
+// Who runs in this step and how much. KV slots for all of it are reserved.
+struct Plan {
+  std::vector<PlannedSequence> sequences;
+  std::vector<Sequence*> preempted;  // gave their blocks back and wait again
+  int32_t n_rows = 0;  // rows of the target, drafts included; <= max_num_batched_tokens
+
+  void clear() {
+    sequences.clear();
+    preempted.clear();
+    n_rows = 0;
+  }
+};
+
+}  // namespace pf

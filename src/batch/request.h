@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sampling/params.h"
+
+namespace pf {
+
+inline constexpr int64_t kNever = INT64_MAX;
+
+// What a client wants drafted. Names and ranges as on the wire.
+struct SpeculationParams {
+  enum class Mode { kServer, kAuto, kOff, kFixed };
+  Mode mode = Mode::kServer;
+  std::vector<std::string> drafters;  // empty: the server's choice; names are known ones
+  int32_t n_draft_tokens = -1;        // -1: the server's; kAuto: the upper limit
+  std::vector<int32_t> tree;          // widths per depth; empty: a chain
+  bool auto_acceptance = true;        // greedy, coupled with a seed, else rejection
+  AcceptPolicy policy;                // when not auto_acceptance
+  bool dynamic_alpha = false;
+  std::vector<int32_t> predicted;  // the caller's predicted text, as tokens
+};
+
+struct OutputParams {
+  bool logprobs = false;
+  int32_t n_top_logprobs = 0;
+  bool prompt_logprobs = false;
+};
+
+// One call, checked at the border. The engine never refuses it for what it says.
+struct Request {
+  uint64_t ticket = 0;          // the server's name for it
+  std::vector<int32_t> prompt;  // >= 1 token, shorter than or equal to the context
+  SamplingParams sampling;
+  StopParams stop;
+  SpeculationParams speculation;
+  OutputParams output;
+  int32_t n = 1;  // completions
+  bool has_seed = false;
+  uint64_t seed = 0;     // set in any case; drawn by the server without a seed
+  int32_t priority = 0;  // lower runs first
+  int64_t arrival_us = 0;
+  int64_t deadline_us = kNever;    // then DEADLINE_EXCEEDED
+  int64_t time_limit_us = kNever;  // absolute; then TIME_LIMIT with what there is
+  std::string cache_salt;
+  const std::atomic<bool>* cancel = nullptr;  // outlives the request's last event
+};
+
+enum class FinishReason : uint8_t {
+  kNone,
+  kLength,
+  kContextFull,
+  kEndToken,
+  kTimeLimit,
+  kAborted,
+  kShutdown,
+  kCancelled,
+  kDeadline,   // no reply is owed
+  kCorrupted,  // non-finite logits: INTERNAL
+};
+
+}  // namespace pf

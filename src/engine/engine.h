@@ -1,0 +1,79 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "batch/request.h"
+#include "engine/event.h"
+#include "engine/options.h"
+
+namespace pf {
+
+class Step;
+
+struct DrafterDescription {
+  std::string name, kind, quantization;
+  int64_t max_context = 0;
+  float step_cost_ratio = 0;  // bytes of a draft step over bytes of a target step
+};
+
+// What clients may know of the resident model; fixed once the engine is made.
+struct EngineInfo {
+  std::string architecture, dtype, device;
+  int64_t vocabulary_size = 0;  // width of the logits
+  int64_t max_context = 0;
+  std::vector<int32_t> eos_ids;
+  std::vector<DrafterDescription> drafters;
+  int64_t weight_bytes = 0, kv_bytes = 0, scratch_bytes = 0;
+};
+
+// The engine thread and its two queues. Requests go in, events come out; nothing else is shared.
+class Engine {
+ public:
+  // Loads everything; errors say which file or flag is at fault. `clock` outlives the engine.
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, const Clock& clock);
+  ~Engine();  // stops the thread; unfinished requests get no further event
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const EngineInfo& info() const { return info_; }
+
+  void start();  // the thread; until then (in tests) step_once drives
+
+  // Any thread. False: the queue is full (or the engine stops); the request stays with the caller.
+  bool submit(std::unique_ptr<Request>& request);
+  // Any thread: a cancel flag has been raised, look at it soon.
+  void wake() { inbox_.wake(); }
+  // Any thread: finish what has begun with `reason` (kShutdown: unfinished sequences end at the
+  // next step).
+  void finish_all(FinishReason reason);
+
+  // Consumers pop events here; one that does not keep up delays only the events.
+  BoundedQueue<Event>& outbox() { return outbox_; }
+
+  Snapshot snapshot() const;  // any thread
+
+  // One step on the calling thread; false when there was nothing to do. Requires: not started.
+  bool step_once();
+
+ private:
+  Engine(const EngineOptions& options, const Clock& clock);
+  void run();
+
+  EngineInfo info_;
+  const Clock& clock_;
+  BoundedQueue<std::unique_ptr<Request>> inbox_;
+  BoundedQueue<Event> outbox_;
+  std::atomic<bool> stop_{false};
+  std::atomic<FinishReason> finish_all_{FinishReason::kNone};
+  std::unique_ptr<Step> step_;  // owned by the engine thread once started
+  std::thread thread_;
+};
+
+}  // namespace pf

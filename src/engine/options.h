@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pf {
+
+// What the engine is made of, as flags, environment or file set it (cli/ maps names to fields).
+struct DraftOption {
+  std::string name;  // "" = "model"
+  std::string path;  // a model file or folder, or "self"
+};
+
+struct EngineOptions {
+  std::string model;
+  std::vector<DraftOption> drafts;
+  int32_t draft_layers = 0;                 // with path "self"; 0: all of the target's
+  std::string draft_quantization = "int4";  // int4, int8, none
+  float draft_temperature = -1;             // < 0: the request's
+  float draft_rope_theta = 0;               // 0: the file's
+  std::string quantization = "none";        // of the target: none, int8, int4
+  std::string device = "auto";              // auto, cpu, cuda
+  std::string dtype = "auto";               // auto, bf16, fp16, fp32
+  int32_t threads = 0;                      // 0: the CPUs that the process may use
+  int64_t max_model_len = 0;                // 0: the model's context
+  int32_t max_num_seqs = 64;
+  int32_t max_num_batched_tokens = 512;
+  int32_t block_size = 16;
+  int32_t kv_blocks = 0;  // 0: from memory
+  double memory_utilization = 0.75;
+  uint64_t seed = 0;  // of requests without one; 0: drawn from the system
+  std::vector<std::string> speculation = {"auto"};  // drafters to choose among; "off": none
+  int32_t num_speculative_tokens = 5;
+  std::string acceptance = "auto";
+  std::string draft_length = "fixed";
+  bool prefix_caching = true;
+  int32_t max_queue = 256;
+};
+
+}  // namespace pf
