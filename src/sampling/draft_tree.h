@@ -24,9 +24,10 @@ struct DraftTree {
 
   std::vector<int32_t> tokens;
   std::vector<int32_t> parents;
-  std::vector<int32_t> depths;              // 1 for children of the root
-  std::vector<int32_t> q_begin;             // node's q: q_entries[q_begin, q_end); empty = one-hot
-  std::vector<int32_t> q_end;               // siblings drawn without replacement share one range
+  std::vector<int32_t> depths;   // 1 for children of the root
+  std::vector<int32_t> q_begin;  // node's q: q_entries[q_begin, q_end); empty = one-hot
+  std::vector<int32_t> q_end;    // siblings drawn without replacement share one range
+  std::vector<float> scores;  // the draft's softmax score of the token, for rules with a threshold
   std::vector<TokenProbability> q_entries;  // sums to 1 over a range; each token at most once
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
@@ -41,18 +42,20 @@ struct DraftTree {
     q_begin.clear();
     q_end.clear();
     q_entries.clear();
+    scores.clear();
   }
   // A node whose q is the entries added since `q_first`, or one-hot when there are none.
   // Requires: size() < kMaxTreeNodes, parent < size().
-  void add(int32_t token, int32_t parent, int32_t q_first) {
+  void add(int32_t token, int32_t parent, int32_t q_first, float score) {
     depths.push_back(parent == kRoot ? 1 : depths[static_cast<size_t>(parent)] + 1);
     tokens.push_back(token);
     parents.push_back(parent);
     q_begin.push_back(q_first);
     q_end.push_back(static_cast<int32_t>(q_entries.size()));
+    scores.push_back(score);
   }
-  void add_one_hot(int32_t token, int32_t parent) {
-    add(token, parent, static_cast<int32_t>(q_entries.size()));
+  void add_one_hot(int32_t token, int32_t parent, float score = 1) {
+    add(token, parent, static_cast<int32_t>(q_entries.size()), score);
   }
 };
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "base/philox.h"
+#include "sampling/fast_math.h"
 
 namespace pf {
 
@@ -34,10 +34,13 @@ inline double noise_uniform(NoiseKey key, int64_t position, Purpose purpose, uin
   return uniform(b[0], b[1]);
 }
 
+// No Gumbel value exceeds this: uniform() stays 2^-24 below 1, and -log(2^-24) = 16.64.
+inline constexpr float kMaxGumbel = 16.7f;
+
 // Gumbel noise of one token at one position: -log(-log(u)). Four tokens share a Philox block.
 inline float gumbel(NoiseKey key, int64_t position, int32_t token) {
   PhiloxBlock b = noise(key, position, Purpose::kGumbel, 0, static_cast<uint32_t>(token) / 4);
-  return -std::log(-std::log(uniform(b[static_cast<uint32_t>(token) % 4])));
+  return -log_positive(-log_positive(uniform(b[static_cast<uint32_t>(token) % 4])));
 }
 
 }  // namespace pf
