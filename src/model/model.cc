@@ -1,0 +1,87 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "model/families.h"
+
+namespace pf {
+
+std::vector<const Tensor*> all_tensors(const Model& model) {
+  std::vector<const Tensor*> out;
+  auto add = [&](const Tensor& t) {
+    if (!t.empty()) out.push_back(&t);
+  };
+  add(model.embedding);
+  for (const LayerWeights& w : model.layers) {
+    for (const LayerTensorName& n : layer_tensor_names()) add(w.*n.place);
+  }
+  add(model.final_norm);
+  if (!model.config.tied_head) add(model.head);
+  return out;
+}
+
+Status check_fits(const Model& draft, const Model& target) {
+  const ModelConfig &d = draft.config, &t = target.config;
+  if (!(d.rope_theta > 0)) {
+    return invalid("the draft's rope_theta is missing in its file (--draft-rope-theta sets it)");
+  }
+  if (draft.shares_embedding) {
+    if (target.embedding.empty()) return invalid("the target has no embedding for the draft");
+    if (d.width != t.width) {
+      return invalid("the draft uses the target's embedding of width " + std::to_string(t.width) +
+                     ", its own width is " + std::to_string(d.width));
+    }
+  }
+  for (int32_t id : draft.head_tokens) {
+    if (id >= t.vocabulary_size) {
+      return invalid("the draft proposes token " + std::to_string(id) + ", the target has " +
+                     std::to_string(t.vocabulary_size) + " tokens");
+    }
+  }
+  return {};
+}
+
+Status check_stands_alone(const Model& model) {
+  if (!model.shares_embedding && model.head_tokens.empty()) return {};
+  return invalid(std::string("the model has ") +
+                 (model.shares_embedding ? "no embedding" : "a reduced vocabulary") +
+                 ": it is a draft, give it as --draft");
+}
+
+Status check_finite(const Model& model, ThreadPool& pool) {
+  std::vector<const Tensor*> tensors = all_tensors(model);
+  // Threads take turns at tensors; the least index that failed is reported, so that the message
+  // does not depend on timing.
+  std::atomic<size_t> next{0}, bad{tensors.size()};
+  pool.run([&](int) {
+    for (size_t i; (i = next.fetch_add(1)) < tensors.size();) {
+      const Tensor& t = *tensors[i];
+      if (rows_are_finite(t, 0, t.rows())) continue;
+      size_t least = bad.load();
+      while (i < least && !bad.compare_exchange_weak(least, i)) {
+      }
+    }
+  });
+  if (bad == tensors.size()) return {};
+  return invalid("tensor '" + tensors[bad]->name + "' holds NaN or infinity");
+}
+
+Result<Model> first_layers(const Model& model, int n) {
+  if (n < 1 || n > model.config.n_layers) {
+    return invalid("a draft of the first " + std::to_string(n) + " layers: the model has " +
+                   std::to_string(model.config.n_layers));
+  }
+  Model out;
+  out.config = model.config;
+  out.config.n_layers = n;
+  out.embedding = model.embedding;
+  out.final_norm = model.final_norm;
+  out.head = model.head;
+  out.layers.assign(model.layers.begin(), model.layers.begin() + n);
+  out.head_tokens = model.head_tokens;
+  out.shares_embedding = model.shares_embedding;
+  return out;
+}
+
+}  // namespace pf

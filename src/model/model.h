@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "model/config.h"
+#include "model/tensor.h"
+
+namespace pf {
+
+// One layer of a Llama-like decoder. Matrices are [out, in]. q and k rows stand in the rotate_half
+// order of Hugging Face whatever the file: within a head, rows i and i + D / 2 turn together.
+struct LayerWeights {
+  Tensor attention_norm;          // [E]
+  Tensor q, k, v;                 // [H D, E], [G D, E], [G D, E]
+  Tensor q_bias, k_bias, v_bias;  // [H D], [G D], [G D]; empty without qkv_bias
+  Tensor o;                       // [E, H D]
+  Tensor ffn_norm;                // [E]
+  Tensor gate, up, down;          // [F, E], [F, E], [E, F]
+};
+
+// The bytes behind a model's tensors. Move-only; moving it moves no byte.
+struct ModelStorage {
+  std::vector<MappedFile> files;
+  std::vector<std::unique_ptr<std::byte[]>> buffers;
+
+  std::span<std::byte> allocate(size_t bytes) {
+    buffers.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    return {buffers.back().get(), bytes};
+  }
+};
+
+// A checked model: every tensor has the shape that the config says.
+struct Model {
+  ModelConfig config;
+  Tensor embedding;   // [V', E]; empty when shares_embedding
+  Tensor final_norm;  // [E]
+  Tensor head;        // [V, E]; the embedding itself when tied
+  std::vector<LayerWeights> layers;
+  // A reduced draft vocabulary: head row -> token id of the target. Ids are distinct, >= 0;
+  // empty = the row is the id.
+  std::vector<int32_t> head_tokens;
+  bool shares_embedding = false;  // no embedding in the file: the target's is used
+  ModelStorage storage;
+};
+
+// A target without a rope_theta takes its family's default, as the reference implementations do;
+// a draft keeps 0, and check_fits refuses it: a guessed base makes a draft that never agrees.
+enum class Role { kTarget, kDraft };
+
+// Loads a .gguf file, or Hugging Face's form: a folder or a .safetensors file (single, or sharded
+// by model.safetensors.index.json) beside config.json and maybe generation_config.json. Weights
+// stay mapped; only what must be reordered is copied. Errors name the file and the tensor or key.
+// For a GGUF of the llama family, a missing rope.freq_base counts as missing, although the format
+// lets readers assume 10000.
+Result<Model> load_model(const std::string& path, Role role = Role::kTarget);
+
+// Refuses a draft that cannot work beside this target: no rope_theta, another width where the
+// target's embedding is used, head_tokens beyond the target's vocabulary.
+Status check_fits(const Model& draft, const Model& target);
+
+// Refuses a model that cannot be a target: without an embedding, or with a reduced vocabulary.
+Status check_stands_alone(const Model& model);
+
+// Looks at every weight (every scale, where quantised) with all threads of the pool; the message
+// names the first tensor with NaN or infinity. load_model looks at norms and biases only, since
+// this reads the whole file.
+Status check_finite(const Model& model, ThreadPool& pool);
+
+// Every tensor of the model once (a tied head is the embedding), in file order of the layers.
+std::vector<const Tensor*> all_tensors(const Model& model);
+
+// The model made of the first n layers, the norm and the head. Borrows from `model`, which must
+// outlive it. Requires for success: 1 <= n <= its layers.
+Result<Model> first_layers(const Model& model, int n);
+
+}  // namespace pf
