@@ -7,6 +7,10 @@
 
 namespace pf {
 
+// A draft plane that lags by no more tokens than this is fed by the proposal itself; a longer lag
+// (a prompt, a prefix hit, a preemption, a long pause in drafting) is chunked work of its own.
+inline constexpr int32_t kInlineCatchupTokens = 32;
+
 // What a controller would like for one running sequence.
 struct Wish {
   int32_t n_draft = 0;            // nodes wanted if the sequence decodes in this step

@@ -35,7 +35,7 @@ struct Request {
   uint64_t ticket = 0;          // the server's name for it
   std::vector<int32_t> prompt;  // >= 1 token, shorter than or equal to the context
   SamplingParams sampling;
-  StopParams stop;
+  StopParams stop;                           // max_new_tokens 0: only the prompt is run
   SpeculationParams speculation;
   OutputParams output;
   int32_t n = 1;  // completions
@@ -46,7 +46,8 @@ struct Request {
   int64_t deadline_us = kNever;    // then DEADLINE_EXCEEDED
   int64_t time_limit_us = kNever;  // absolute; then TIME_LIMIT with what there is
   std::string cache_salt;
-  const std::atomic<bool>* cancel = nullptr;  // outlives the request's last event
+  // Bit i ends completion i, all bits end all. Outlives the request's last event; null: never.
+  const std::atomic<uint32_t>* cancel = nullptr;
 };
 
 enum class FinishReason : uint8_t {

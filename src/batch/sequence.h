@@ -37,6 +37,8 @@ struct Sequence {
   bool waits_for_leader = false;        // n > 1: forks when sibling 0 has its prompt's KV
   std::unique_ptr<TokenCounts> counts;  // null without penalties
 
+  int32_t drafter = -1;  // who drafts in this step; set by the engine
+
   SpeculationCounts speculation;
   int32_t n_preemptions = 0;
   int64_t first_scheduled_us = -1, first_token_us = -1;

@@ -9,6 +9,7 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/thread_pool.h"
 #include "batch/request.h"
 #include "engine/event.h"
 #include "engine/options.h"
@@ -16,6 +17,7 @@
 namespace pf {
 
 class Step;
+struct EngineParts;
 
 struct DrafterDescription {
   std::string name, kind, quantization;
@@ -38,6 +40,8 @@ class Engine {
  public:
   // Loads everything; errors say which file or flag is at fault. `clock` outlives the engine.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, const Clock& clock);
+  // From parts that a test or a loader has put together.
+  Engine(EngineParts parts, const Clock& clock);
   ~Engine();  // stops the thread; unfinished requests get no further event
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -46,7 +50,8 @@ class Engine {
 
   void start();  // the thread; until then (in tests) step_once drives
 
-  // Any thread. False: the queue is full (or the engine stops); the request stays with the caller.
+  // Any thread. False: max_queue requests wait already, or the engine stops; the request stays with
+  // the caller.
   bool submit(std::unique_ptr<Request>& request);
   // Any thread: a cancel flag has been raised, look at it soon.
   void wake() { inbox_.wake(); }
@@ -63,7 +68,6 @@ class Engine {
   bool step_once();
 
  private:
-  Engine(const EngineOptions& options, const Clock& clock);
   void run();
 
   EngineInfo info_;
@@ -72,7 +76,9 @@ class Engine {
   BoundedQueue<Event> outbox_;
   std::atomic<bool> stop_{false};
   std::atomic<FinishReason> finish_all_{FinishReason::kNone};
-  std::unique_ptr<Step> step_;  // owned by the engine thread once started
+  const int64_t max_queue_;
+  std::unique_ptr<ThreadPool> pool_;  // the CPU backends' threads; may be null
+  std::unique_ptr<Step> step_;        // owned by the engine thread once started
   std::thread thread_;
 };
 

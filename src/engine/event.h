@@ -22,7 +22,7 @@ struct Event {
   std::vector<int32_t> tokens;         // new ones, the end token included
   std::vector<Origin> origins;         // one per token
   std::vector<TokenLogprob> logprobs;  // one per token when asked for
-  bool has_prompt = false;             // the first event of completion 0
+  bool has_prompt = false;             // the first event of the request
   int64_t n_prompt_tokens = 0, n_cached_tokens = 0;
   std::vector<TokenLogprob> prompt_logprobs;
   FinishReason finish = FinishReason::kNone;

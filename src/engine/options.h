@@ -32,8 +32,8 @@ struct EngineOptions {
   uint64_t seed = 0;  // of requests without one; 0: drawn from the system
   std::vector<std::string> speculation = {"auto"};  // drafters to choose among; "off": none
   int32_t num_speculative_tokens = 5;
-  std::string acceptance = "auto";
-  std::string draft_length = "fixed";
+  std::vector<int32_t> speculation_tree;  // widths per depth; empty: chains
+  std::string acceptance = "auto";        // auto, rejection, coupled
   bool prefix_caching = true;
   int32_t max_queue = 256;
 };

@@ -30,7 +30,7 @@ inline constexpr float kBannedBias = -100;
 struct StopParams {
   std::vector<int32_t> end_ids;  // EOS (unless ignored) and stop tokens, sorted
   int32_t min_new_tokens = 0;    // end ids are banned before so many tokens exist
-  int32_t max_new_tokens = 256;  // >= 1
+  int32_t max_new_tokens = 256;
 };
 
 // Which drafted tokens are kept. See sampling/accept.h for each rule.

@@ -1,0 +1,77 @@
+#include "engine/engine.h"
+
+#include "engine/load.h"
+#include "engine/step.h"
+
+namespace pf {
+namespace {
+
+// Events that may wait for the server's dispatcher before they are joined per completion.
+constexpr size_t kOutboxEvents = 4096;
+
+}  // namespace
+
+Engine::Engine(EngineParts parts, const Clock& clock)
+    : info_(std::move(parts.info)),
+      clock_(clock),
+      inbox_(static_cast<size_t>(parts.max_queue)),
+      outbox_(kOutboxEvents),
+      max_queue_(parts.max_queue),
+      pool_(std::move(parts.pool)),
+      step_(std::make_unique<Step>(std::move(parts.step), clock, &inbox_, &outbox_)) {}
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, const Clock& clock) {
+  Result<EngineParts> parts = load_engine(options);
+  if (!parts.ok()) return parts.status();
+  return std::make_unique<Engine>(parts.take(), clock);
+}
+
+Engine::~Engine() {
+  stop_.store(true);
+  inbox_.wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+bool Engine::submit(std::unique_ptr<Request>& request) {
+  if (stop_.load(std::memory_order_relaxed) ||
+      static_cast<int64_t>(inbox_.size()) + step_->n_waiting() >= max_queue_)
+    return false;
+  return inbox_.try_push(std::move(request));
+}
+
+void Engine::finish_all(FinishReason reason) {
+  finish_all_.store(reason);
+  inbox_.wake();
+}
+
+Snapshot Engine::snapshot() const { return step_->snapshot(); }
+
+bool Engine::step_once() {
+  FinishReason reason = finish_all_.exchange(FinishReason::kNone);
+  if (reason != FinishReason::kNone) step_->finish_everything(reason);
+  return step_->run();
+}
+
+void Engine::run() {
+  // While events wait for room in the outbox, look again soon; else sleep until something comes.
+  constexpr std::chrono::microseconds kRetry(2000);
+  bool spinning = false;
+  while (!stop_.load()) {
+    if (step_once()) {
+      if (!spinning && pool_) pool_->begin();
+      spinning = true;
+      continue;
+    }
+    if (spinning && pool_) pool_->end();
+    spinning = false;
+    auto request = step_->idle() ? inbox_.pop() : inbox_.pop_for(kRetry);
+    if (request) step_->take(std::move(*request));
+  }
+  if (pool_) pool_->end();
+}
+
+}  // namespace pf

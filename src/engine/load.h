@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "engine/engine.h"
+#include "engine/options.h"
+#include "engine/step.h"
+
+namespace pf {
+
+// An engine that is loaded and not yet running.
+struct EngineParts {
+  EngineInfo info;
+  StepParts step;
+  std::unique_ptr<ThreadPool> pool;
+  int32_t max_queue = 256;
+};
+
+// Opens the models, checks that they fit, takes all memory. Errors say what, where and what to do.
+Result<EngineParts> load_engine(const EngineOptions& options);
+
+}  // namespace pf

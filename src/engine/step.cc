@@ -1,0 +1,199 @@
+// The whole program on one page. Decode is verify with no draft; a prompt is rows without drafts;
+// greedy is temperature 0: one forward path, one accept path, no modes.
+#include "engine/step.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace pf {
+
+bool Step::run() {
+  int64_t began_us = clock_.now_us();
+  admit(began_us);  // requests become sequences; cancel flags and deadlines are read here only
+  if (scheduler_.idle()) return publish(false), false;
+  wish();  // who would draft, and how much
+  scheduler_.plan(began_us, wishes_, &kv_, &plan_);
+  // From here on the set of sequences in the step is fixed and their KV blocks are reserved.
+  propose();  // trees of tokens with their q
+  int64_t proposed_us = clock_.now_us();
+  flatten();  // rows: token, position, slot, what each may see; which rows want logits
+  if (batch_.n_rows() > 0) parts_.target->forward(batch_);
+  judge();  // 1..K+1 tokens per sequence
+  int64_t judged_us = clock_.now_us();
+  commit();  // tokens and K, V lengths; an accepted branch moves to its place
+  learn();   // what the round says about the drafts
+  emit();    // token ids go out; what is finished leaves
+  figures_.draft_seconds += 1e-6 * static_cast<double>(proposed_us - began_us);
+  figures_.target_seconds += 1e-6 * static_cast<double>(judged_us - proposed_us);
+  figures_.other_seconds += 1e-6 * static_cast<double>(clock_.now_us() - judged_us);
+  ++figures_.n_steps;
+  publish(!scheduler_.idle());
+  return !rows_.empty();
+}
+
+void Step::wish() {
+  wishes_.clear();
+  for (Sequence* s : scheduler_.running()) wishes_.push_back(wish_for(s));
+}
+
+Wish Step::wish_for(Sequence* s) {
+  const SpeculationParams& p = s->request->speculation;
+  s->drafter = DrafterChoice::kNobody;
+  Wish wish;
+  bool fixed = p.mode == SpeculationParams::Mode::kFixed;
+  int32_t server = parts_.num_speculative_tokens;
+  if (p.mode == SpeculationParams::Mode::kOff || parts_.drafters.size() == 0) return wish;
+  int32_t depth = fixed                   ? p.n_draft_tokens
+                  : p.n_draft_tokens >= 0 ? std::min(server, p.n_draft_tokens)
+                                          : server;
+  std::span<const int32_t> widths = widths_of(*s);
+  if (!widths.empty() && (fixed || depth > 0)) depth = static_cast<int32_t>(widths.size());
+  // The last token that may come is never drafted: the round ends with the target's own.
+  depth = static_cast<int32_t>(std::min<int64_t>(depth, n_allowed(*s) - 1));
+  if (depth <= 0) return wish;
+  s->drafter = parts_.drafters.choose(*s);
+  if (s->drafter == DrafterChoice::kNobody) return wish;
+  wish.n_draft = widths.empty() ? depth : tree_nodes(widths, depth);
+  wish.uses_draft_plane = parts_.drafters[s->drafter].plane() >= 0;
+  return wish;
+}
+
+void Step::propose() {
+  rows_.clear();
+  for (const PlannedSequence& planned : plan_.sequences) {
+    Row row;
+    row.plan = planned;
+    row.live = &live_.at(planned.sequence->request->ticket);
+    row.policy = policy_of(*planned.sequence->request);
+    row.n_before = planned.sequence->n_tokens();
+    rows_.push_back(row);
+    if (planned.sequence->first_scheduled_us < 0)
+      planned.sequence->first_scheduled_us = clock_.now_us();
+  }
+  trees_.resize(std::max(trees_.size(), rows_.size()));
+  for (DraftTree& tree : trees_) tree.clear();
+  for (int32_t d = 0; d < parts_.drafters.size(); ++d) propose_with(d);
+}
+
+void Step::propose_with(int32_t drafter) {
+  tasks_.clear();
+  task_rows_.clear();
+  draft_params_.clear();
+  draft_params_.reserve(rows_.size());  // tasks point into it
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const PlannedSequence& planned = rows_[r].plan;
+    if (planned.sequence->drafter != drafter) continue;
+    if (planned.n_draft == 0 && planned.n_draft_catchup == 0) continue;
+    const SamplingParams* params = &planned.sequence->request->sampling;
+    if (parts_.draft_temperature >= 0) {
+      draft_params_.push_back(*params);
+      draft_params_.back().temperature = parts_.draft_temperature;
+      params = &draft_params_.back();
+    }
+    tasks_.push_back(
+        {planned.sequence, planned.n_draft, planned.n_draft_catchup,
+         planned.n_draft > 0 ? widths_of(*planned.sequence) : std::span<const int32_t>{},
+         rows_[r].policy, params});
+    task_rows_.push_back(r);
+  }
+  if (tasks_.empty()) return;
+  proposed_.resize(std::max(proposed_.size(), tasks_.size()));
+  parts_.drafters[drafter].propose(tasks_, std::span(proposed_).first(tasks_.size()));
+  for (size_t t = 0; t < tasks_.size(); ++t) {
+    std::swap(trees_[task_rows_[t]], proposed_[t]);
+    if (tasks_[t].n_draft == 0) commit_draft_plane(tasks_[t], drafter);
+  }
+}
+
+void Step::flatten() {
+  batch_.clear();
+  score_jobs_.clear();
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    Row& row = rows_[r];
+    const Sequence& s = *row.plan.sequence;
+    if (row.plan.n_rows == 0) continue;  // catches up in a draft plane only
+    auto pending = std::span(s.tokens).subspan(static_cast<size_t>(s.kv_len),
+                                               static_cast<size_t>(row.plan.n_rows));
+    bool scores = s.index == 0 && row.live->wants_prompt_scores();
+    size_t first_logit_row = batch_.logit_rows.size();
+    batch_.add(pending, s.kv_len, &trees_[r], s.table.blocks,
+               scores                  ? Batch::Logits::kAll
+               : row.plan.wants_logits ? Batch::Logits::kLast
+                                       : Batch::Logits::kNone);
+    row.segment = static_cast<int32_t>(batch_.segments.size()) - 1;
+    if (scores) add_score_jobs(&row, first_logit_row);
+  }
+}
+
+void Step::judge() {
+  jobs_.clear();
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    Row& row = rows_[r];
+    Sequence* s = row.plan.sequence;
+    if (!row.plan.wants_logits || n_allowed(*s) <= 0) continue;
+    row.job = static_cast<int32_t>(jobs_.size());
+    AcceptJob job;
+    job.segment = row.segment;
+    AcceptInput& in = job.input;
+    in.tree = &trees_[r];
+    in.params = &s->request->sampling;
+    in.stop = &s->request->stop;
+    in.policy = row.policy;
+    in.key = {s->request->seed, static_cast<uint32_t>(s->index)};
+    in.position = s->n_tokens();
+    in.n_generated = static_cast<int32_t>(s->n_generated());
+    in.counts = s->counts.get();
+    in.loss_spent = s->speculation.loss;
+    in.want_logprobs = s->request->output.logprobs || s->request->output.n_top_logprobs > 0;
+    in.n_top_logprobs = s->request->output.n_top_logprobs;
+    in.max_tokens = static_cast<int32_t>(std::min<int64_t>(n_allowed(*s), INT32_MAX));
+    jobs_.push_back(job);
+  }
+  results_.resize(std::max(results_.size(), jobs_.size()));
+  if (!jobs_.empty()) parts_.target->accept(jobs_, std::span(results_).first(jobs_.size()));
+  scores_.resize(score_jobs_.size());
+  if (!score_jobs_.empty()) parts_.target->score(score_jobs_, scores_);
+}
+
+void Step::commit() {
+  moves_.clear();
+  for (Row& row : rows_) place_accepted(&row);
+  if (!moves_.empty()) parts_.target->move_slots(moves_);
+  for (Row& row : rows_)
+    if (!row.live->forked) fork_siblings(row.live);
+  if (!copies_.empty()) {
+    parts_.target->copy_blocks(copies_);
+    for (int32_t d = 0; d < parts_.drafters.size(); ++d) parts_.drafters[d].copy_blocks(copies_);
+    copies_.clear();
+  }
+}
+
+void Step::learn() {
+  for (size_t r = 0; r < rows_.size(); ++r)
+    if (rows_[r].job >= 0)
+      count_round(rows_[r], trees_[r], results_[static_cast<size_t>(rows_[r].job)]);
+}
+
+void Step::emit() {
+  for (Row& row : rows_) {
+    Sequence* s = row.plan.sequence;
+    append_scores(row);
+    bool prompt_only = row.plan.wants_logits && row.job < 0;  // max_new_tokens is 0
+    if (prompt_only) row.finish = FinishReason::kLength;
+    Event event;
+    if (row.job >= 0) {
+      AcceptResult& result = results_[static_cast<size_t>(row.job)];
+      event.tokens = result.tokens;
+      event.origins = result.origins;
+      event.logprobs = result.logprobs;
+    }
+    if (row.finish != FinishReason::kNone)
+      end(s, row.finish, std::move(event));
+    else if (!event.tokens.empty())
+      say(s, std::move(event));
+  }
+  emitter_.flush();
+}
+
+}  // namespace pf

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "batch/batch.h"
+#include "batch/plan.h"
+#include "engine/live.h"
+#include "kv/kv_cache.h"
+#include "scheduler/scheduler.h"
+#include "speculation/drafter_choice.h"
+
+namespace pf {
+
+// What the step is made of. Loaded by engine/load.cc, or put together by a test.
+struct StepParts {
+  KvCache::Options kv;
+  SchedulerOptions scheduler;
+  std::unique_ptr<Backend> target;
+  DrafterChoice drafters;
+  int64_t max_context = 0;
+  int32_t num_speculative_tokens = 0;     // the server's choice where a request has none; 0: off
+  std::vector<int32_t> speculation_tree;  // widths; empty: chains
+  float draft_temperature = -1;           // < 0: the request's
+  bool has_policy = false;                // `policy` instead of auto
+  AcceptPolicy policy;
+};
+
+// All mutable state of the engine and the one step that changes it. One thread; no locks but the
+// one around the snapshot.
+class Step {
+ public:
+  Step(StepParts parts, const Clock& clock, BoundedQueue<std::unique_ptr<Request>>* inbox,
+       BoundedQueue<Event>* outbox);
+
+  // One step, top to bottom; false when there was nothing to run.
+  bool run();
+
+  void take(std::unique_ptr<Request> request);  // into the waiting line, as admit does
+  void finish_everything(FinishReason reason);
+  bool idle() const { return live_.empty() && emitter_.empty(); }
+  Snapshot snapshot() const;
+  int32_t n_waiting() const { return n_waiting_.load(std::memory_order_relaxed); }
+  void check_integrity() const;
+  Backend& target() { return *parts_.target; }
+  const KvCache& kv() const { return kv_; }
+
+ private:
+  // One planned sequence on its way through the step.
+  struct Row {
+    PlannedSequence plan;
+    Live* live = nullptr;
+    AcceptPolicy policy;
+    int64_t n_before = 0;                  // committed tokens when the step began
+    int32_t segment = -1;                  // of batch_; -1: no rows
+    int32_t job = -1;                      // into jobs_ and results_; -1: nothing is drawn
+    size_t first_score = 0, n_scores = 0;  // into score_jobs_ and scores_
+    FinishReason finish = FinishReason::kNone;
+  };
+
+  void admit(int64_t now_us);
+  void wish();
+  void propose();
+  void flatten();
+  void judge();
+  void commit();
+  void learn();
+  void emit();
+  void publish(bool stepping);
+
+  Wish wish_for(Sequence* s);
+  AcceptPolicy policy_of(const Request& r) const;
+  std::span<const int32_t> widths_of(const Sequence& s) const;
+  static int32_t tree_nodes(std::span<const int32_t> widths, int32_t depth);
+  int64_t n_allowed(const Sequence& s) const;  // tokens that request and context still allow
+  void check_limits(int64_t now_us);
+  void propose_with(int32_t drafter);
+  void commit_draft_plane(const DraftTask& task, int32_t drafter);
+  void add_score_jobs(Row* row, size_t first_logit_row);
+  void append_scores(const Row& row);
+  void place_accepted(Row* row);
+  FinishReason reason_to_end(const Sequence& s, const AcceptResult& result) const;
+  void fork_siblings(Live* live);
+  void count_round(const Row& row, const DraftTree& tree, const AcceptResult& result);
+  void say(Sequence* s, Event event);
+  void end(Sequence* s, FinishReason reason, Event event);
+
+  StepParts parts_;
+  const Clock& clock_;
+  BoundedQueue<std::unique_ptr<Request>>* inbox_;
+  Emitter emitter_;
+  KvCache kv_;
+  Scheduler scheduler_;
+  std::unordered_map<uint64_t, Live> live_;  // by ticket
+  uint64_t next_order_ = 0;
+
+  // Of the present step; kept to reuse their memory.
+  Plan plan_;
+  Batch batch_;
+  std::vector<Wish> wishes_;
+  std::vector<Row> rows_;
+  std::vector<DraftTree> trees_;   // by row
+  std::vector<DraftTask> tasks_;   // of one drafter
+  std::vector<size_t> task_rows_;  // by task
+  std::vector<SamplingParams> draft_params_;
+  std::vector<DraftTree> proposed_;  // by task
+  std::vector<AcceptJob> jobs_;
+  std::vector<AcceptResult> results_;  // by job
+  std::vector<ScoreJob> score_jobs_;
+  std::vector<TokenLogprob> scores_;
+  std::vector<SlotMove> moves_;
+  std::vector<BlockCopy> copies_;  // of forks
+  std::vector<std::pair<Sequence*, FinishReason>> ended_;
+
+  Snapshot figures_;  // totals so far, engine thread only
+  mutable std::mutex snapshot_mutex_;
+  Snapshot snapshot_;  // guarded by snapshot_mutex_
+  std::atomic<int32_t> n_waiting_{0};
+};
+
+}  // namespace pf

@@ -1,0 +1,299 @@
+// The parts of the step that the page calls by name: what a request allows, how accepted tokens
+// are written down, how completions begin and end.
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/step.h"
+
+namespace pf {
+
+Step::Step(StepParts parts, const Clock& clock, BoundedQueue<std::unique_ptr<Request>>* inbox,
+           BoundedQueue<Event>* outbox)
+    : parts_(std::move(parts)),
+      clock_(clock),
+      inbox_(inbox),
+      emitter_(outbox),
+      kv_(parts_.kv),
+      scheduler_(parts_.scheduler) {
+  figures_.kv_blocks_total = kv_.n_blocks();
+  figures_.rounds_per_drafter.assign(static_cast<size_t>(parts_.drafters.size()), 0);
+  publish(false);
+}
+
+void Step::admit(int64_t now_us) {
+  emitter_.flush();
+  while (auto request = inbox_->try_pop()) take(std::move(*request));
+  check_limits(now_us);
+}
+
+void Step::take(std::unique_ptr<Request> request) {
+  const Request& r = *request;
+  auto [it, is_new] = live_.try_emplace(r.ticket);
+  check(is_new, "two requests with one ticket");
+  Live& live = it->second;
+  live.request = std::move(request);
+  live.n_open = r.n;
+  live.forked = r.n == 1;
+  for (int32_t i = 0; i < r.n; ++i) {
+    auto s = std::make_unique<Sequence>();
+    s->request = live.request.get();
+    s->index = i;
+    s->order = next_order_++;
+    s->tokens = r.prompt;
+    s->waits_for_leader = i > 0;
+    if (r.sampling.has_penalties()) {
+      s->counts = std::make_unique<TokenCounts>();
+      s->counts->add_prompt(r.prompt);
+    }
+    s->speculation.rounds_per_drafter.assign(static_cast<size_t>(parts_.drafters.size()), 0);
+    live.sequences.push_back(std::move(s));
+    scheduler_.add(live.sequences.back().get());
+  }
+}
+
+void Step::check_limits(int64_t now_us) {
+  ended_.clear();
+  for (auto& [ticket, live] : live_) {
+    const Request& r = *live.request;
+    uint32_t cancelled = r.cancel ? r.cancel->load(std::memory_order_relaxed) : 0;
+    FinishReason all = now_us >= r.deadline_us     ? FinishReason::kDeadline
+                       : now_us >= r.time_limit_us ? FinishReason::kTimeLimit
+                                                   : FinishReason::kNone;
+    if (all == FinishReason::kNone && cancelled == 0) continue;
+    for (auto& s : live.sequences) {
+      if (s == nullptr) continue;
+      bool this_one = cancelled >> s->index & 1;
+      if (this_one || all != FinishReason::kNone)
+        ended_.emplace_back(s.get(), this_one ? FinishReason::kCancelled : all);
+    }
+  }
+  for (auto [s, reason] : ended_) end(s, reason, {});
+}
+
+void Step::finish_everything(FinishReason reason) {
+  ended_.clear();
+  for (auto& [ticket, live] : live_)
+    for (auto& s : live.sequences)
+      if (s != nullptr) ended_.emplace_back(s.get(), reason);
+  for (auto [s, why] : ended_) end(s, why, {});
+  publish(false);
+}
+
+int64_t Step::n_allowed(const Sequence& s) const {
+  // The last row's token is given and not fed: a context of C positions gives C + 1 tokens.
+  return std::min<int64_t>(s.request->stop.max_new_tokens - s.n_generated(),
+                           parts_.max_context + 1 - s.n_tokens());
+}
+
+AcceptPolicy Step::policy_of(const Request& r) const {
+  if (!r.speculation.auto_acceptance) return r.speculation.policy;
+  if (parts_.has_policy) return parts_.policy;
+  AcceptPolicy policy;  // greedy needs no name: at temperature 0 both exact rules keep the argmax
+  policy.rule = r.has_seed && !r.sampling.greedy() ? Acceptance::kCoupled : Acceptance::kRejection;
+  return policy;
+}
+
+std::span<const int32_t> Step::widths_of(const Sequence& s) const {
+  const SpeculationParams& p = s.request->speculation;
+  if (!p.tree.empty()) return p.tree;
+  if (p.mode == SpeculationParams::Mode::kFixed) return {};  // exactly so many, in a chain
+  return parts_.speculation_tree;
+}
+
+int32_t Step::tree_nodes(std::span<const int32_t> widths, int32_t depth) {
+  int32_t level = 1, total = 0;
+  for (int32_t d = 0; d < depth; ++d) total += level *= widths[static_cast<size_t>(d)];
+  return total;
+}
+
+void Step::commit_draft_plane(const DraftTask& task, int32_t drafter) {
+  Sequence* s = const_cast<Sequence*>(task.sequence);
+  int32_t plane = parts_.drafters[drafter].plane();
+  int64_t filled = s->table.filled[static_cast<size_t>(plane)] + task.n_catchup;
+  kv_.commit(&s->table, plane, s->tokens, filled, s->request->cache_salt);
+}
+
+void Step::add_score_jobs(Row* row, size_t first_logit_row) {
+  // The row at position i scores prompt token i + 1, as far as that is not done.
+  const Sequence& s = *row->plan.sequence;
+  row->first_score = score_jobs_.size();
+  for (int32_t i = 0; i < row->plan.n_rows; ++i) {
+    int64_t token = s.kv_len + i + 1;
+    if (token <= static_cast<int64_t>(row->live->prompt_logprobs.size()) || token >= s.n_prompt())
+      continue;
+    score_jobs_.push_back({static_cast<int32_t>(first_logit_row) + i,
+                           s.request->prompt[static_cast<size_t>(token)],
+                           s.request->output.n_top_logprobs});
+  }
+  row->n_scores = score_jobs_.size() - row->first_score;
+}
+
+void Step::append_scores(const Row& row) {
+  for (size_t i = 0; i < row.n_scores; ++i)
+    row.live->prompt_logprobs.push_back(std::move(scores_[row.first_score + i]));
+}
+
+void Step::place_accepted(Row* row) {
+  Sequence* s = row->plan.sequence;
+  const std::string& salt = s->request->cache_salt;
+  int64_t filled = s->kv_len + row->plan.n_rows;
+  static const AcceptResult kNothing;
+  const AcceptResult& result = row->job < 0 ? kNothing : results_[static_cast<size_t>(row->job)];
+  const Segment* segment =
+      row->plan.n_rows > 0 ? &batch_.segments[static_cast<size_t>(row->segment)] : nullptr;
+  for (size_t j = 0; j < result.path.size(); ++j, ++filled) {
+    int64_t from = segment->node_slot(result.path[j]);
+    if (from != filled)
+      moves_.push_back({row->segment, static_cast<int32_t>(from), static_cast<int32_t>(filled)});
+  }
+  for (int32_t t : result.tokens) {
+    s->tokens.push_back(t);
+    if (s->counts) s->counts->add_output(t);
+  }
+  // The last token of the round is not fed: it stays pending, also where an end cut a run behind
+  // an accepted node.
+  filled = std::min(filled, std::max(row->n_before, s->n_tokens() - 1));
+  if (segment != nullptr) kv_.commit(&s->table, kTargetPlane, s->tokens, filled, salt);
+  s->kv_len = filled;
+  if (row->job < 0) return;
+  if (s->first_token_us < 0) s->first_token_us = clock_.now_us();
+  row->finish = reason_to_end(*s, result);
+  if (s->drafter < 0 || row->plan.n_draft == 0) return;
+  Drafter& drafter = parts_.drafters[s->drafter];
+  if (drafter.plane() < 0) return;
+  const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
+  int64_t drafted = drafter.filled_after(tree, result.path, row->n_before);
+  kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(drafted, s->n_tokens() - 1), salt);
+}
+
+FinishReason Step::reason_to_end(const Sequence& s, const AcceptResult& result) const {
+  if (!result.finite) return FinishReason::kCorrupted;
+  if (result.ended) return FinishReason::kEndToken;
+  if (s.n_generated() >= s.request->stop.max_new_tokens) return FinishReason::kLength;
+  if (s.n_tokens() > parts_.max_context) return FinishReason::kContextFull;
+  return FinishReason::kNone;
+}
+
+void Step::fork_siblings(Live* live) {
+  Sequence* leader = live->sequences[0].get();
+  int64_t shared = leader->n_prompt() - 1;
+  if (leader->kv_len < shared) return;
+  live->forked = true;
+  for (size_t i = 1; i < live->sequences.size(); ++i) {
+    Sequence* s = live->sequences[i].get();
+    if (s == nullptr) continue;
+    KvCache::Fork fork = kv_.fork(leader->table, shared, &s->table);
+    if (fork.ok)
+      s->kv_len = shared;  // else it finds the prompt in the prefix index, or computes it
+    if (fork.has_copy) copies_.push_back(fork.copy);
+    s->n_cached_tokens = s->kv_len;
+    s->waits_for_leader = false;
+  }
+}
+
+void Step::count_round(const Row& row, const DraftTree& tree, const AcceptResult& result) {
+  Sequence* s = row.plan.sequence;
+  SpeculationCounts& c = s->speculation;
+  figures_.n_generated_tokens += static_cast<int64_t>(result.tokens.size());
+  ++figures_.n_rounds;
+  if (row.n_before == s->n_prompt()) {
+    figures_.n_prompt_tokens += s->n_prompt();  // its first token: no round of decoding
+    --figures_.n_rounds;
+    if (tree.size() == 0) return;
+    ++figures_.n_rounds;
+  }
+  ++c.rounds;
+  c.loss += result.loss;
+  c.last_alpha = row.policy.alpha;
+  if (tree.size() == 0) return;
+  c.drafted += tree.size();
+  c.accepted += result.n_accepted;
+  ++c.rounds_per_drafter[static_cast<size_t>(s->drafter)];
+  ++figures_.rounds_per_drafter[static_cast<size_t>(s->drafter)];
+  ++figures_.n_draft_rounds;
+  figures_.n_drafted += tree.size();
+  figures_.n_accepted += result.n_accepted;
+  figures_.n_fallbacks += result.n_accepted == 0;
+  auto at_least = [](auto* v, int32_t n) {
+    v->resize(std::max(v->size(), static_cast<size_t>(n)), 0);
+  };
+  for (auto* v : {&c.drafted_at, &c.accepted_at}) at_least(v, tree.depth());
+  for (auto* v : {&figures_.drafted_at, &figures_.accepted_at}) at_least(v, tree.depth());
+  for (int32_t depth : tree.depths) {
+    ++c.drafted_at[static_cast<size_t>(depth - 1)];
+    ++figures_.drafted_at[static_cast<size_t>(depth - 1)];
+  }
+  for (int32_t d = 0; d < result.n_accepted; ++d) {
+    ++c.accepted_at[static_cast<size_t>(d)];
+    ++figures_.accepted_at[static_cast<size_t>(d)];
+  }
+}
+
+void Step::say(Sequence* s, Event event) {
+  Live& live = live_.at(s->request->ticket);
+  event.ticket = s->request->ticket;
+  event.index = s->index;
+  if (!live.prompt_reported) {
+    live.prompt_reported = true;
+    event.has_prompt = true;
+    event.n_prompt_tokens = s->n_prompt();
+    event.n_cached_tokens = s->n_cached_tokens;
+    event.prompt_logprobs = std::move(live.prompt_logprobs);
+  }
+  emitter_.emit(std::move(event));
+}
+
+void Step::end(Sequence* s, FinishReason reason, Event event) {
+  event.finish = reason;
+  event.speculation = std::move(s->speculation);
+  event.acceptance = policy_of(*s->request).rule;
+  event.times = {s->request->arrival_us, s->first_scheduled_us, s->first_token_us, clock_.now_us()};
+  say(s, std::move(event));
+  s->state = Sequence::State::kFinished;
+  s->finish = reason;
+  scheduler_.remove(s, &kv_);
+  parts_.drafters.forget(*s);
+  auto it = live_.find(s->request->ticket);
+  Live& live = it->second;
+  int32_t index = s->index;
+  // Siblings that waited for a leader that left go on by themselves.
+  if (index == 0 && !live.forked) {
+    live.forked = true;
+    for (auto& sibling : live.sequences)
+      if (sibling != nullptr) sibling->waits_for_leader = false;
+  }
+  live.sequences[static_cast<size_t>(index)].reset();
+  if (--live.n_open == 0) live_.erase(it);
+}
+
+void Step::publish(bool stepping) {
+  Snapshot& f = figures_;
+  f.n_running = static_cast<int32_t>(scheduler_.running().size());
+  f.n_waiting = static_cast<int32_t>(scheduler_.waiting().size());
+  f.kv_blocks_in_use = kv_.n_in_use();
+  f.kv_blocks_cached = kv_.n_cached();
+  f.n_prefix_queried_tokens = kv_.prefix_stats().n_queried_tokens;
+  f.n_prefix_hit_tokens = kv_.prefix_stats().n_hit_tokens;
+  f.n_preemptions += static_cast<int64_t>(plan_.preempted.size());
+  plan_.preempted.clear();
+  f.last_step_end_us = clock_.now_us();
+  f.stepping = stepping;
+  n_waiting_.store(f.n_waiting, std::memory_order_relaxed);
+  std::lock_guard lock(snapshot_mutex_);
+  snapshot_ = f;
+}
+
+Snapshot Step::snapshot() const {
+  std::lock_guard lock(snapshot_mutex_);
+  return snapshot_;
+}
+
+void Step::check_integrity() const {
+  std::vector<const BlockTable*> tables;
+  for (const auto& [ticket, live] : live_)
+    for (const auto& s : live.sequences)
+      if (s != nullptr) tables.push_back(&s->table);
+  kv_.check_integrity(tables);
+}
+
+}  // namespace pf

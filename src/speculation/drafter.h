@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "batch/sequence.h"
+#include "sampling/draft_tree.h"
+
+namespace pf {
+
+// One sequence that this drafter serves in this step.
+struct DraftTask {
+  const Sequence* sequence = nullptr;
+  int32_t n_draft = 0;              // nodes allowed; 0: only catch up
+  int32_t n_catchup = 0;            // with n_draft == 0: committed tokens to run in the draft plane
+  std::span<const int32_t> widths;  // empty: a chain
+  AcceptPolicy policy;
+  const SamplingParams* params = nullptr;  // the draft's: temperature may differ from the request's
+};
+
+// Proposes tokens. One drafter serves all sequences of a step in one call; the engine thread owns
+// it. A tree's q obeys the rule of sampling/draft_tree.h.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  virtual const std::string& name() const = 0;
+  // The KV plane that it fills; -1: none.
+  virtual int32_t plane() const { return -1; }
+  // How many of the last committed tokens its proposal would rest on now (an n-gram's length);
+  // 0: it has nothing to say. Cheap. A model always has something to say.
+  virtual int32_t match_length(const Sequence& sequence) = 0;
+  // Trees in the tasks' order, cleared first; a tree may be smaller than allowed, or empty.
+  virtual void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) = 0;
+  // The first n committed tokens have K and V in the drafter's plane after a round in which it
+  // proposed `tree` and `path` was accepted, when n_tokens were committed before the round.
+  virtual int64_t filled_after(const DraftTree& tree, std::span<const int32_t> path,
+                               int64_t n_tokens) const = 0;
+  // The first blocks' K and V appear in the second ones, in its plane too.
+  virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  // The sequence is over.
+  virtual void forget(const Sequence& sequence) = 0;
+};
+
+}  // namespace pf

@@ -1,0 +1,33 @@
+#include "speculation/drafter_choice.h"
+
+#include <algorithm>
+
+namespace pf {
+
+int32_t DrafterChoice::find(const std::string& name) const {
+  for (int32_t i = 0; i < size(); ++i)
+    if (drafters_[static_cast<size_t>(i)]->name() == name) return i;
+  return kNobody;
+}
+
+bool DrafterChoice::allowed(const Sequence& sequence, int32_t drafter) const {
+  const std::vector<std::string>& wanted = sequence.request->speculation.drafters;
+  return wanted.empty() ||
+         std::find(wanted.begin(), wanted.end(), drafters_[static_cast<size_t>(drafter)]->name()) !=
+             wanted.end();
+}
+
+int32_t DrafterChoice::choose(const Sequence& sequence) {
+  for (int32_t i = 0; i < size(); ++i)
+    if (allowed(sequence, i) && drafters_[static_cast<size_t>(i)]->match_length(sequence) > 0)
+      return i;
+  return kNobody;
+}
+
+bool DrafterChoice::uses_plane(const Sequence& sequence) const {
+  for (int32_t i = 0; i < size(); ++i)
+    if (allowed(sequence, i) && drafters_[static_cast<size_t>(i)]->plane() >= 0) return true;
+  return false;
+}
+
+}  // namespace pf

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/hash_model.h"
+#include "engine/step.h"
+#include "speculation/model_drafter.h"
+#include "speculation/ngram_drafter.h"
+
+namespace pf {
+
+struct HarnessOptions {
+  HashModel model = {};
+  int32_t draft_agreement = -1;  // of 64; < 0: no model drafter
+  bool ngram = false;
+  int32_t k = 0;
+  std::vector<int32_t> tree = {};
+  int32_t n_blocks = 512, block_tokens = 4;
+  int64_t max_context = 256;
+  int32_t max_num_seqs = 64, max_num_batched_tokens = 96;
+  bool prefix_caching = true;
+  float draft_temperature = -1;
+};
+
+// One completion as the outbox told it.
+struct Reply {
+  std::vector<int32_t> tokens;
+  std::vector<Origin> origins;
+  std::vector<TokenLogprob> logprobs, prompt_logprobs;
+  FinishReason finish = FinishReason::kNone;
+  SpeculationCounts speculation;
+  int64_t n_cached_tokens = 0;
+  int32_t n_prompt_events = 0, n_events = 0;
+};
+
+// A Step over hash models, driven by hand with a manual clock: each step takes one millisecond.
+class Harness {
+ public:
+  explicit Harness(const HarnessOptions& o) : options(o), inbox(4096), outbox(1 << 16) {
+    StepParts parts;
+    parts.kv = {o.n_blocks, o.block_tokens, o.draft_agreement >= 0 ? 2 : 1, o.prefix_caching};
+    parts.scheduler = {o.max_num_seqs, o.max_num_batched_tokens, o.draft_agreement >= 0 ? 1 : -1};
+    auto backend =
+        std::make_unique<HashBackend>(o.model, o.n_blocks, o.block_tokens, o.max_context);
+    target = backend.get();
+    parts.target = std::move(backend);
+    if (o.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(o.draft_agreement >= 0 ? 2 : 1));
+    if (o.draft_agreement >= 0) {
+      HashModel m = o.model;
+      m.agreement = o.draft_agreement;
+      auto model = std::make_unique<HashBackend>(m, o.n_blocks, o.block_tokens, o.max_context);
+      draft = model.get();
+      parts.drafters.add(std::make_unique<ModelDrafter>("model", std::move(model), 1));
+    }
+    parts.max_context = o.max_context;
+    parts.num_speculative_tokens = o.k;
+    parts.speculation_tree = o.tree;
+    parts.draft_temperature = o.draft_temperature;
+    step = std::make_unique<Step>(std::move(parts), clock, &inbox, &outbox);
+  }
+
+  std::unique_ptr<Request> request(std::vector<int32_t> prompt, int32_t max_new = 40) {
+    auto r = std::make_unique<Request>();
+    r->ticket = ++last_ticket;
+    r->prompt = std::move(prompt);
+    r->stop.max_new_tokens = max_new;
+    r->arrival_us = clock.now_us();
+    r->seed = 1000 + r->ticket;
+    return r;
+  }
+  uint64_t submit(std::unique_ptr<Request> r) {
+    uint64_t ticket = r->ticket;
+    EXPECT_TRUE(inbox.try_push(std::move(r)));
+    return ticket;
+  }
+
+  bool run_step() {
+    bool ran = step->run();
+    clock.advance_us(1000);
+    collect();
+    return ran;
+  }
+  // Until nothing is left; fails the test when that takes more than `limit` steps.
+  void run(int limit = 20000) {
+    do {
+      run_step();
+    } while (--limit > 0 && !(step->idle() && inbox.size() == 0));
+    EXPECT_GT(limit, 0) << "the engine does not come to an end";
+    step->check_integrity();
+    EXPECT_EQ(step->kv().n_in_use(), 0);
+  }
+  void collect() {
+    while (auto e = outbox.try_pop()) {
+      Reply& r = replies[{e->ticket, e->index}];
+      EXPECT_EQ(r.finish, FinishReason::kNone) << "an event behind the last one";
+      ++r.n_events;
+      auto append = [](auto& to, auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+      append(r.tokens, e->tokens);
+      append(r.origins, e->origins);
+      append(r.logprobs, e->logprobs);
+      append(r.prompt_logprobs, e->prompt_logprobs);
+      r.finish = e->finish;
+      if (e->has_prompt) {
+        ++r.n_prompt_events;
+        r.n_cached_tokens = e->n_cached_tokens;
+      }
+      if (e->finish != FinishReason::kNone) r.speculation = e->speculation;
+    }
+  }
+
+  HarnessOptions options;
+  Clock clock{1'000'000};
+  BoundedQueue<std::unique_ptr<Request>> inbox;
+  BoundedQueue<Event> outbox;
+  std::unique_ptr<Step> step;
+  HashBackend* target = nullptr;
+  HashBackend* draft = nullptr;
+  std::map<std::pair<uint64_t, int32_t>, Reply> replies;  // by ticket and index
+  uint64_t last_ticket = 0;
+};
+
+// A prompt of n tokens, different for each seed; repetitive enough for n-grams to match.
+inline std::vector<int32_t> prompt_of(int32_t n, uint32_t seed, int32_t vocabulary = 32) {
+  std::vector<int32_t> p;
+  for (int32_t i = 0; i < n; ++i) {
+    bool copy = i > 12 && i % 16 < 8;
+    PhiloxBlock b = philox(seed, {static_cast<uint32_t>(i), 1, 2, 3});
+    p.push_back(copy ? p[static_cast<size_t>(i - 8)]
+                     : static_cast<int32_t>(b[0] % static_cast<uint32_t>(vocabulary)));
+  }
+  return p;
+}
+
+}  // namespace pf

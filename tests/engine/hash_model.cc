@@ -1,0 +1,202 @@
+#include "engine/hash_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace pf {
+
+HashBackend::HashBackend(HashModel model, int32_t n_blocks, int32_t block_tokens,
+                         int64_t max_context)
+    : model_(model),
+      block_tokens_(block_tokens),
+      plane_(static_cast<size_t>(n_blocks) * static_cast<size_t>(block_tokens)) {
+  info_.device = "hash";
+  info_.dtype = "none";
+  info_.vocabulary_size = model.vocabulary;
+  info_.max_context = max_context;
+}
+
+void HashBackend::forward(const Batch& batch) {
+  batch_ = batch;
+  n_rows_run += batch.n_rows();
+  max_rows_seen = std::max(max_rows_seen, batch.n_rows());
+  ++n_forwards;
+  for (const Segment& s : batch_.segments)
+    for (int32_t r = s.first_row; r < s.first_row + s.n_rows; ++r) {
+      size_t i = static_cast<size_t>(r);
+      check(batch_.positions[i] < info_.max_context, "a row beyond the context");
+      slot(s, batch_.slots[i]) = {batch_.tokens[i], batch_.positions[i]};
+    }
+}
+
+uint64_t HashBackend::hash_of_row(int32_t row) {
+  size_t i = static_cast<size_t>(row);
+  const Segment& s = batch_.segments[static_cast<size_t>(batch_.row_segment[i])];
+  uint64_t h = model_.salt;
+  int32_t position = 0;
+  auto see = [&](int64_t logical) {
+    const Slot& seen = slot(s, logical);
+    check(seen.position == position, "a row sees a key of another position");
+    h = HashModel::extend(h, seen.token);
+    ++position;
+  };
+  for (int32_t l = 0; l < batch_.visible[i]; ++l) see(l);
+  for (int32_t n = 0; n < kMaxTreeNodes; ++n)
+    if (batch_.masks[i] >> n & 1) see(s.node_slot(n));
+  check(position == batch_.positions[i] + 1, "a row does not see exactly its past and itself");
+  return h;
+}
+
+void HashBackend::read_logits(int32_t first, int32_t n, View<float, 2> out) {
+  for (int32_t k = 0; k < n; ++k) {
+    int32_t row = batch_.logit_rows[static_cast<size_t>(first + k)];
+    model_.logits(hash_of_row(row), out[k].span());
+    if (batch_.tokens[static_cast<size_t>(row)] == poison_token)
+      out(k, 0) = std::numeric_limits<float>::quiet_NaN();
+  }
+}
+
+void HashBackend::accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) {
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const Segment& s = batch_.segments[static_cast<size_t>(jobs[j].segment)];
+    int32_t root = s.first_row + s.n_plain - 1, n = s.n_rows - s.n_plain + 1;
+    auto at = std::lower_bound(batch_.logit_rows.begin(), batch_.logit_rows.end(), root);
+    logits_.resize(static_cast<size_t>(n) * static_cast<size_t>(model_.vocabulary));
+    AcceptInput in = jobs[j].input;
+    View<float, 2> rows{logits_.data(), {n, model_.vocabulary}};
+    read_logits(static_cast<int32_t>(at - batch_.logit_rows.begin()), n, rows);
+    in.logits = rows;
+    pf::accept(in, &results[j]);
+  }
+}
+
+void HashBackend::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) {
+  logits_.resize(static_cast<size_t>(model_.vocabulary));
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    read_logits(jobs[j].logit_row, 1, {logits_.data(), {1, model_.vocabulary}});
+    results[j] = logprobs_of(logits_, jobs[j].token, jobs[j].n_top);
+  }
+}
+
+void HashBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  for (size_t j = 0; j < jobs.size(); ++j) propose_one(jobs[j], &trees[j]);
+}
+
+void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
+  tree->clear();
+  std::vector<float> logits(static_cast<size_t>(model_.vocabulary));
+  std::vector<TokenProbability> top(logits.size()), q;
+  std::vector<int32_t> open = {DraftTree::kRoot};
+  for (int32_t depth = 0; tree->size() < job.n_draft || depth == 0; ++depth) {
+    // One pass over the catch-up and all nodes so far stands for feeding the last level.
+    Batch batch;
+    batch.add(job.committed, job.base, tree, job.blocks, Batch::Logits::kLast);
+    forward(batch);
+    if (job.n_draft == 0) return;
+    int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth)];
+    std::vector<int32_t> next;
+    for (int32_t parent : open) {
+      read_logits(parent + 1, 1, {logits.data(), {1, model_.vocabulary}});
+      for (size_t t = 0; t < top.size(); ++t) top[t] = {static_cast<int32_t>(t), logits[t]};
+      std::vector<int32_t> path;
+      for (int32_t n = parent; n >= 0; n = tree->parents[static_cast<size_t>(n)])
+        path.push_back(tree->tokens[static_cast<size_t>(n)]);
+      if (job.counts)
+        for (int32_t t : path) job.counts->add_output(t);
+      RowRules rules{job.params, job.counts, {}};
+      if (job.n_generated + depth < job.stop->min_new_tokens) rules.banned = job.stop->end_ids;
+      SamplingParams wide = *job.params;
+      if (wide.greedy()) wide.temperature = 1;  // siblings need more than the argmax
+      rules.params = job.params->greedy() ? &wide : job.params;
+      make_draft_distribution(rules, top, &q);
+      if (job.counts)
+        for (int32_t t : path) job.counts->remove_output(t);
+      int64_t position = job.base + static_cast<int64_t>(job.committed.size()) + depth;
+      bool drawn = !job.params->greedy() && job.policy.rule != Acceptance::kCoupled;
+      if (job.policy.rule == Acceptance::kCoupled && !job.params->greedy())
+        std::sort(q.begin(), q.end(), [&](auto& a, auto& b) {
+          auto rank = [&](auto& e) {
+            return std::log(e.probability) + gumbel(job.key, position, e.token);
+          };
+          return rank(a) > rank(b);
+        });
+      int32_t first_q = static_cast<int32_t>(tree->q_entries.size());
+      if (drawn) tree->q_entries.insert(tree->q_entries.end(), q.begin(), q.end());
+      for (int32_t w = 0; w < width && !q.empty() && tree->size() < job.n_draft; ++w) {
+        size_t pick = 0;
+        if (drawn) {
+          double u = noise_uniform(job.key, position, Purpose::kDraft,
+                                   static_cast<uint32_t>(w + 8 * (parent + 1)));
+          double total = 0;
+          for (auto& e : q) total += e.probability;
+          for (double left = u * total; pick + 1 < q.size() && (left -= q[pick].probability) >= 0;
+               ++pick) {
+          }
+        }
+        int32_t token = q[pick].token;
+        next.push_back(tree->size());
+        if (drawn)
+          tree->add(token, parent, first_q, q[pick].probability);
+        else
+          tree->add_one_hot(token, parent);
+        q.erase(q.begin() + static_cast<std::ptrdiff_t>(pick));
+      }
+    }
+    if (next.empty()) return;
+    open = next;
+  }
+}
+
+void HashBackend::copy_blocks(std::span<const BlockCopy> copies) {
+  for (const BlockCopy& c : copies) {
+    ++n_blocks_copied;
+    std::copy_n(plane_.begin() + c.from * block_tokens_, block_tokens_,
+                plane_.begin() + c.to * block_tokens_);
+  }
+}
+
+void HashBackend::move_slots(std::span<const SlotMove> moves) {
+  for (const SlotMove& m : moves) {
+    const Segment& s = batch_.segments[static_cast<size_t>(m.segment)];
+    slot(s, m.to) = slot(s, m.from);
+  }
+}
+
+PlainRun plain_run(const HashModel& model, const Request& request, int32_t index,
+                   int64_t max_context) {
+  PlainRun run;
+  std::vector<int32_t> text = request.prompt;
+  std::vector<float> logits(static_cast<size_t>(model.vocabulary));
+  TokenCounts counts;
+  counts.add_prompt(text);
+  DraftTree none;
+  while (static_cast<int32_t>(run.tokens.size()) < request.stop.max_new_tokens &&
+         static_cast<int64_t>(text.size()) <= max_context) {
+    model.logits(model.hash(text), logits);
+    AcceptInput in{};
+    in.tree = &none;
+    in.logits = {logits.data(), {1, model.vocabulary}};
+    in.params = &request.sampling;
+    in.stop = &request.stop;
+    in.policy.rule = request.has_seed ? Acceptance::kCoupled : Acceptance::kRejection;
+    in.key = {request.seed, static_cast<uint32_t>(index)};
+    in.position = static_cast<int64_t>(text.size());
+    in.n_generated = static_cast<int32_t>(run.tokens.size());
+    in.counts = &counts;
+    in.want_logprobs = true;
+    in.max_tokens = 1;
+    AcceptResult r;
+    accept(in, &r);
+    run.tokens.push_back(r.tokens[0]);
+    run.logprobs.push_back(r.logprobs[0].logprob);
+    text.push_back(r.tokens[0]);
+    counts.add_output(r.tokens[0]);
+    if (r.ended) break;
+  }
+  return run;
+}
+
+}  // namespace pf

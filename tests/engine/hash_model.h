@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/philox.h"
+#include "batch/request.h"
+#include "sampling/distribution.h"
+
+namespace pf {
+
+// A language model without weights: the logits behind a text are a hash of the whole text. Any key
+// that is read from a wrong slot, missing, or stale changes every logit, so token equality with
+// the plain loop below proves block tables, masks, lengths, copies and moves.
+struct HashModel {
+  int32_t vocabulary = 32;
+  uint64_t salt = 1;
+  // Of 64 texts, so many on which a draft with this figure thinks as the target does.
+  int32_t agreement = 64;
+  float spread = 3;  // of the logits
+
+  static uint64_t extend(uint64_t h, int32_t token) {
+    PhiloxBlock b = philox(h, {static_cast<uint32_t>(token), 0, 0, 0});
+    return static_cast<uint64_t>(b[0]) << 32 | b[1];
+  }
+  // Logits [V] behind the text whose hash is h.
+  void logits(uint64_t h, std::span<float> out) const {
+    bool agrees = static_cast<int32_t>(h >> 7 & 63) < agreement;
+    for (int32_t t = 0; t < vocabulary; ++t) {
+      uint32_t lane = static_cast<uint32_t>(t);
+      PhiloxBlock b = philox(h, {lane, 7, agrees ? 0u : 1u, static_cast<uint32_t>(salt)});
+      out[static_cast<size_t>(t)] = spread * (uniform(b[0]) + uniform(b[1]) + uniform(b[2]) - 1.5f);
+    }
+  }
+  uint64_t hash(std::span<const int32_t> text) const {
+    uint64_t h = salt;
+    for (int32_t t : text) h = extend(h, t);
+    return h;
+  }
+};
+
+// HashModel behind the contract of Backend, with a paged plane that holds what was fed where.
+class HashBackend final : public Backend {
+ public:
+  HashBackend(HashModel model, int32_t n_blocks, int32_t block_tokens, int64_t max_context);
+
+  const BackendInfo& info() const override { return info_; }
+  void forward(const Batch& batch) override;
+  void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override;
+  void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) override;
+  void read_logits(int32_t first, int32_t n, View<float, 2> out) override;
+  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override;
+  void copy_blocks(std::span<const BlockCopy> copies) override;
+  void move_slots(std::span<const SlotMove> moves) override;
+
+  int64_t n_rows_run = 0, n_forwards = 0, n_blocks_copied = 0;
+  int32_t max_rows_seen = 0;
+  int32_t poison_token = -1;  // a row that feeds it has NaN logits
+
+ private:
+  struct Slot {
+    int32_t token = -1, position = -1;
+  };
+  Slot& slot(const Segment& s, int64_t logical) {
+    auto p = static_cast<int64_t>(block_tokens_);
+    return plane_[static_cast<size_t>(s.blocks[static_cast<size_t>(logical / p)] * p +
+                                      logical % p)];
+  }
+  uint64_t hash_of_row(int32_t row);
+  void propose_one(const ProposeJob& job, DraftTree* tree);
+
+  HashModel model_;
+  int32_t block_tokens_;
+  BackendInfo info_;
+  std::vector<Slot> plane_;
+  Batch batch_;  // of the last forward
+  std::vector<float> logits_;
+};
+
+// What the target says without a server, a cache, a draft or neighbours: one token after another.
+struct PlainRun {
+  std::vector<int32_t> tokens;  // generated
+  std::vector<float> logprobs;
+};
+PlainRun plain_run(const HashModel& model, const Request& request, int32_t index,
+                   int64_t max_context);
+
+}  // namespace pf

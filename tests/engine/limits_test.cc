@@ -1,0 +1,162 @@
+// Truth: hand-worked counts. Where a completion ends, and that everything it held comes back.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "engine/harness.h"
+
+namespace pf {
+namespace {
+
+TEST(Limits, TheContextGivesOneTokenMoreThanThePromptIsShortOfIt) {
+  for (int32_t short_of : {0, 1, 2, 3, 5, 9})
+    for (int32_t k : {0, 4}) {
+      Harness h({.draft_agreement = 64, .k = k, .max_context = 64});
+      uint64_t t = h.submit(h.request(prompt_of(64 - short_of, 1), 1000));
+      h.run();
+      EXPECT_EQ((h.replies[{t, 0}].tokens.size()), static_cast<size_t>(short_of + 1));
+      EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kContextFull);
+    }
+}
+
+TEST(Limits, LengthWinsWhenBothFallTogether) {
+  Harness h({.draft_agreement = 64, .k = 4, .max_context = 64});
+  uint64_t t = h.submit(h.request(prompt_of(60, 1), 5));
+  h.run();
+  EXPECT_EQ((h.replies[{t, 0}].tokens.size()), 5u);
+  EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kLength);
+}
+
+TEST(Limits, NoNewTokensMeansThePromptIsRun) {
+  Harness h({.draft_agreement = 64, .k = 4});
+  auto r = h.request(prompt_of(30, 1), 0);
+  r->n = 3;
+  uint64_t t = h.submit(std::move(r));
+  h.run();
+  for (int32_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE((h.replies[{t, i}].tokens.empty()));
+    EXPECT_EQ((h.replies[{t, i}].finish), FinishReason::kLength);
+  }
+  EXPECT_GE(h.target->n_rows_run, 30);
+}
+
+TEST(Limits, AnEndTokenInsideAnAcceptedRunCutsItThere) {
+  Harness plain({});
+  auto r = plain.request(prompt_of(20, 3), 60);
+  Request asked = *r;
+  std::vector<int32_t> text = plain_run(plain.options.model, asked, 0, 256).tokens;
+  for (size_t at = 0; at < 12; ++at) {
+    Harness h({.draft_agreement = 64, .k = 5});
+    auto q = std::make_unique<Request>(asked);
+    q->stop.end_ids = {text[at]};
+    size_t first =
+        static_cast<size_t>(std::find(text.begin(), text.end(), text[at]) - text.begin());
+    uint64_t t = h.submit(std::move(q));
+    h.run();
+    EXPECT_EQ(
+        (h.replies[{t, 0}].tokens),
+        std::vector<int32_t>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first) + 1));
+    EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kEndToken);
+  }
+}
+
+TEST(Limits, CancelFreesAtTheNextStepInEveryState) {
+  for (int32_t after = 0; after < 12; ++after) {
+    Harness h({.draft_agreement = 40, .k = 3, .max_num_batched_tokens = 70});
+    std::atomic<uint32_t> cancel{0};
+    auto r = h.request(prompt_of(200, 1), 50);
+    r->n = 2;
+    r->cancel = &cancel;
+    uint64_t t = h.submit(std::move(r));
+    uint64_t other = h.submit(h.request(prompt_of(30, 2), 12));
+    for (int32_t i = 0; i < after; ++i) h.run_step();
+    cancel = ~0u;
+    h.run_step();
+    EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kCancelled) << after;
+    EXPECT_EQ((h.replies[{t, 1}].finish), FinishReason::kCancelled) << after;
+    h.run();
+    EXPECT_EQ((h.replies[{other, 0}].tokens.size()), 12u);
+  }
+}
+
+TEST(Limits, CancelOfOneCompletionLeavesItsSiblings) {
+  Harness h({.draft_agreement = 40, .k = 3});
+  for (uint32_t gone : {0u, 1u}) {
+    for (int32_t after : {0, 3}) {
+      std::atomic<uint32_t> cancel{0};
+      auto r = h.request(prompt_of(150, 1), 20);
+      r->n = 3;
+      r->cancel = &cancel;
+      uint64_t t = h.submit(std::move(r));
+      for (int32_t i = 0; i < after; ++i) h.run_step();
+      cancel = 1u << gone;
+      h.run();
+      for (int32_t i = 0; i < 3; ++i)
+        EXPECT_EQ((h.replies[{t, i}].finish), i == static_cast<int32_t>(gone)
+                                                  ? FinishReason::kCancelled
+                                                  : FinishReason::kLength);
+    }
+  }
+}
+
+TEST(Limits, ADeadlineIsLateByLessThanAStepAndAPastOneCostsNothing) {
+  for (int64_t ms : {0, 1, 3, 10, 20}) {
+    Harness h({});
+    auto r = h.request(prompt_of(10, 1), 200);
+    r->deadline_us = h.clock.now_us() + 1000 * ms;
+    uint64_t t = h.submit(std::move(r));
+    h.run();
+    EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kDeadline);
+    EXPECT_EQ((h.replies[{t, 0}].tokens.size()), static_cast<size_t>(ms));  // one token a step
+    EXPECT_EQ(h.target->n_forwards > 0, ms > 0);
+  }
+}
+
+TEST(Limits, ATimeLimitGivesWhatThereIs) {
+  Harness h({});
+  auto r = h.request(prompt_of(10, 1), 200);
+  r->time_limit_us = h.clock.now_us() + 7000;
+  uint64_t t = h.submit(std::move(r));
+  h.run();
+  EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kTimeLimit);
+  EXPECT_EQ((h.replies[{t, 0}].tokens.size()), 7u);
+}
+
+TEST(Limits, ShutdownEndsEverythingAtOnce) {
+  Harness h({.draft_agreement = 40, .k = 3, .max_num_seqs = 4});
+  for (int32_t i = 0; i < 9; ++i) h.submit(h.request(prompt_of(20, 1), 200));
+  for (int32_t i = 0; i < 5; ++i) h.run_step();
+  h.step->finish_everything(FinishReason::kShutdown);
+  h.collect();
+  EXPECT_EQ(h.replies.size(), 9u);
+  for (auto& [key, reply] : h.replies) EXPECT_EQ(reply.finish, FinishReason::kShutdown);
+  EXPECT_EQ(h.step->kv().n_in_use(), 0);
+  h.step->check_integrity();
+}
+
+TEST(Limits, NonFiniteLogitsEndThatSequenceAlone) {
+  Harness quiet({});
+  uint64_t quiet_ticket = quiet.submit(quiet.request(prompt_of(20, 2), 30));
+  quiet.run();
+  Harness h({});
+  auto bad = h.request(prompt_of(20, 1), 30);
+  bad->prompt.back() = 29;
+  for (int32_t& t : bad->prompt) t = t == 29 && &t != &bad->prompt.back() ? 28 : t;
+  h.target->poison_token = 29;
+  auto good = std::make_unique<Request>();
+  uint64_t t = h.submit(std::move(bad));
+  good = h.request(prompt_of(20, 2), 30);
+  good->seed = 1000 + quiet_ticket;
+  uint64_t g = h.submit(std::move(good));
+  h.run();
+  EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kCorrupted);
+  std::vector<int32_t> want = quiet.replies[{quiet_ticket, 0}].tokens;
+  if (std::find(want.begin(), want.end(), 29) == want.end()) {
+    EXPECT_EQ((h.replies[{g, 0}].tokens), want);
+  } else {
+    EXPECT_EQ((h.replies[{g, 0}].finish), FinishReason::kCorrupted);  // it said the poison itself
+  }
+}
+
+}  // namespace
+}  // namespace pf

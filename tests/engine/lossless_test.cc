@@ -1,0 +1,227 @@
+// Truth: losslessness. A plain loop over the model, one token after another, without cache, batch
+// or draft, says what every other way to compute must say; sampled text follows the model's law.
+#include <gtest/gtest.h>
+
+#include "engine/harness.h"
+#include "support/chi_square.h"
+
+namespace pf {
+namespace {
+
+struct Sampled {
+  float temperature = 0;
+  bool penalties = false;
+};
+
+void shape(Request* r, const Sampled& s) {
+  r->sampling.temperature = s.temperature;
+  r->has_seed = s.temperature > 0;
+  if (!s.penalties) return;
+  r->sampling.repetition_penalty = 1.3f;
+  r->sampling.presence_penalty = 0.4f;
+  r->sampling.frequency_penalty = 0.3f;
+  r->sampling.logit_bias = {{3, 0.5f}, {4, kBannedBias}};
+  r->stop.min_new_tokens = 24;
+  r->stop.end_ids = {5, 11};
+}
+
+// Runs `n` requests at once and compares each with the plain loop, token by token.
+Reply expect_plain(Harness* h, int32_t n, const Sampled& s) {
+  std::map<uint64_t, Request> asked;
+  for (int32_t i = 0; i < n; ++i) {
+    auto r = h->request(prompt_of(5 + 13 * (i % 5), static_cast<uint32_t>(i)), 30 + i % 7);
+    shape(r.get(), s);
+    asked.emplace(r->ticket, *r);
+    h->submit(std::move(r));
+  }
+  h->run();
+  Reply all;
+  for (auto& [ticket, request] : asked) {
+    Reply& reply = h->replies[{ticket, 0}];
+    PlainRun plain = plain_run(h->options.model, request, 0, h->options.max_context);
+    EXPECT_EQ(reply.tokens, plain.tokens) << "request " << ticket;
+    EXPECT_EQ(reply.n_prompt_events, 1);
+    all.speculation.drafted += reply.speculation.drafted;
+    all.speculation.accepted += reply.speculation.accepted;
+    all.speculation.rounds += reply.speculation.rounds;
+  }
+  return all;
+}
+
+class Lossless : public testing::TestWithParam<Sampled> {};
+
+TEST_P(Lossless, WithoutSpeculationForEveryBatch) {
+  for (int32_t n : {1, 7, 33}) {
+    Harness h({});
+    expect_plain(&h, n, GetParam());
+  }
+}
+
+TEST_P(Lossless, ModelDraftOfEveryQualityDepthAndBatch) {
+  for (int32_t agreement : {0, 40, 64})
+    for (int32_t k : {1, 2, 4, 8})
+      for (int32_t n : {1, 7, 33}) {
+        Harness h({.draft_agreement = agreement, .k = k});
+        Reply all = expect_plain(&h, n, GetParam());
+        EXPECT_GT(all.speculation.drafted, 0);
+        if (agreement == 64 && !GetParam().penalties) {
+          EXPECT_EQ(all.speculation.accepted, all.speculation.drafted)
+              << "a draft that is the target keeps everything";
+        }
+      }
+}
+
+TEST_P(Lossless, NgramAlone) {
+  for (int32_t k : {1, 4, 8})
+    for (int32_t n : {1, 16}) {
+      Harness h({.ngram = true, .k = k});
+      EXPECT_GT(expect_plain(&h, n, GetParam()).speculation.drafted, 0);
+    }
+}
+
+TEST_P(Lossless, NgramWhenItMatchesElseModel) {
+  Harness h({.draft_agreement = 50, .ngram = true, .k = 4});
+  Reply all = expect_plain(&h, 24, GetParam());
+  EXPECT_GT(all.speculation.accepted, 0);
+}
+
+TEST_P(Lossless, TreesOfEveryShape) {
+  std::vector<std::vector<int32_t>> shapes = {{2}, {4}, {2, 2}, {3, 2, 1}, {1, 3, 1, 2}};
+  for (const auto& tree : shapes)
+    for (int32_t n : {1, 9}) {
+      Harness h({.draft_agreement = 30, .k = static_cast<int32_t>(tree.size()), .tree = tree});
+      Reply all = expect_plain(&h, n, GetParam());
+      EXPECT_GT(all.speculation.accepted, 0);
+    }
+}
+
+TEST_P(Lossless, AfterForcedPreemption) {
+  // 24 sequences of up to 57 + 36 tokens want about 24 * 24 blocks of 4; 90 are there.
+  for (bool caching : {true, false}) {
+    Harness h({.draft_agreement = 40, .k = 4, .n_blocks = 90, .prefix_caching = caching});
+    expect_plain(&h, 24, GetParam());
+    EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+  }
+}
+
+TEST_P(Lossless, WithPrefixHits) {
+  Harness h({.draft_agreement = 40, .k = 3});
+  expect_plain(&h, 10, GetParam());
+  EXPECT_EQ(h.step->snapshot().n_prefix_hit_tokens, 0);
+  expect_plain(&h, 10, GetParam());  // the same prompts again
+  EXPECT_GT(h.step->snapshot().n_prefix_hit_tokens, 0);
+}
+
+TEST_P(Lossless, InSmallPromptChunks) {
+  Harness h({.draft_agreement = 40, .k = 3, .max_num_seqs = 8, .max_num_batched_tokens = 11});
+  expect_plain(&h, 12, GetParam());
+  EXPECT_LE(h.target->max_rows_seen, 11);
+}
+
+TEST_P(Lossless, SiblingsShareTheirPromptAndDrawAlone) {
+  Harness h({.draft_agreement = 40, .k = 3});
+  auto r = h.request(prompt_of(42, 5), 25);
+  shape(r.get(), GetParam());
+  r->n = 6;
+  Request asked = *r;
+  h.submit(std::move(r));
+  h.run();
+  for (int32_t i = 0; i < 6; ++i)
+    EXPECT_EQ((h.replies[{asked.ticket, i}].tokens),
+              plain_run(h.options.model, asked, i, 256).tokens);
+  EXPECT_LE(h.target->n_blocks_copied, 5) << "one block for each sibling at most";
+  // The prompt was run once: 41 shared rows, the last prompt token and the output per sibling.
+  EXPECT_LT(h.target->n_rows_run, 2 * 42 + 6 * (25 * 4 + 1));
+}
+
+TEST_P(Lossless, NeighboursAndArrivalOrderDoNotMatter) {
+  std::vector<int32_t> alone;
+  Harness quiet({.draft_agreement = 40, .k = 4});
+  auto r = quiet.request(prompt_of(20, 77), 40);
+  shape(r.get(), GetParam());
+  r->seed = 9;
+  r->output.logprobs = true;
+  Request asked = *r;
+  quiet.submit(std::move(r));
+  quiet.run();
+  Harness busy({.draft_agreement = 40, .k = 4, .n_blocks = 160});
+  for (int32_t i = 0; i < 31; ++i) {
+    if (i == 17) {
+      auto copy = std::make_unique<Request>(asked);
+      copy->ticket = 9999;
+      busy.submit(std::move(copy));
+    }
+    busy.submit(busy.request(prompt_of(7 + i, static_cast<uint32_t>(i)), 35));
+    busy.run_step();
+  }
+  busy.run();
+  const Reply &a = quiet.replies[{asked.ticket, 0}], &b = busy.replies[{9999, 0}];
+  EXPECT_EQ(a.tokens, b.tokens);
+  ASSERT_EQ(a.logprobs.size(), b.logprobs.size());
+  for (size_t i = 0; i < a.logprobs.size(); ++i)
+    EXPECT_EQ(a.logprobs[i].logprob, b.logprobs[i].logprob);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, Lossless,
+                         testing::Values(Sampled{0, false}, Sampled{0, true}, Sampled{0.8f, false},
+                                         Sampled{0.8f, true}),
+                         [](const auto& info) {
+                           return std::string(info.param.temperature > 0 ? "Coupled" : "Greedy") +
+                                  (info.param.penalties ? "WithPenalties" : "");
+                         });
+
+// Two tokens of 50,000 requests without a seed against p(a) p(b | a) worked out from the model.
+void expect_law(HarnessOptions o) {
+  o.model.vocabulary = 5;
+  o.model.spread = 2;
+  o.n_blocks = 4096;
+  o.max_num_seqs = 256;
+  o.max_num_batched_tokens = 2048;
+  Harness h(o);
+  std::vector<int32_t> prompt = {1, 2, 3, 1, 2, 3, 1, 2};
+  std::vector<double> want(25), seen(25, 0);
+  std::vector<float> logits(5);
+  Distribution d;
+  SamplingParams params;
+  params.temperature = 0.9f;
+  for (int32_t a = 0; a < 5; ++a) {
+    h.options.model.logits(h.options.model.hash(prompt), logits);
+    make_distribution(params, logits, &d);
+    double pa = d.at(a);
+    std::vector<int32_t> longer = prompt;
+    longer.push_back(a);
+    h.options.model.logits(h.options.model.hash(longer), logits);
+    make_distribution(params, logits, &d);
+    for (int32_t b = 0; b < 5; ++b) want[static_cast<size_t>(a * 5 + b)] = pa * d.at(b);
+  }
+  for (int32_t round = 0; round < 50; ++round) {
+    for (int32_t i = 0; i < 1000; ++i) {
+      auto r = h.request(prompt, 4);
+      r->sampling.temperature = 0.9f;
+      r->seed = 31 * r->ticket + 7;
+      h.submit(std::move(r));
+    }
+    h.run();
+  }
+  int64_t drafted = 0;
+  for (auto& [key, reply] : h.replies) {
+    ++seen[static_cast<size_t>(reply.tokens[0] * 5 + reply.tokens[1])];
+    drafted += reply.speculation.drafted;
+  }
+  EXPECT_GT(drafted, 50000);
+  EXPECT_EQ(h.replies.size(), 50000u);
+  EXPECT_GT(chi_square_p_value(seen, want), 0.001);
+}
+
+TEST(Law, RejectionWithASampledDraft) { expect_law({.draft_agreement = 20, .k = 3}); }
+TEST(Law, RejectionWithADraftOfItsOwnTemperature) {
+  expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0.4f});
+}
+TEST(Law, RejectionWithAGreedyDraft) {
+  expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
+}
+TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
+TEST(Law, RejectionWithNgrams) { expect_law({.ngram = true, .k = 3}); }
+
+}  // namespace
+}  // namespace pf
