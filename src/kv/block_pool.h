@@ -7,6 +7,7 @@
 namespace pf {
 
 using BlockId = int32_t;
+inline constexpr BlockId kNoBlock = -1;
 
 struct BlockCopy {
   BlockId from, to;
@@ -18,6 +19,7 @@ struct BlockCopy {
 // slots hold committed tokens. Invariants: free + used == N, filled <= P.
 class BlockPool {
  public:
+  // Requires: all >= 1.
   BlockPool(int32_t n_blocks, int32_t block_tokens, int32_t n_planes);
 
   int32_t n_blocks() const { return static_cast<int32_t>(references_.size()); }
@@ -27,12 +29,12 @@ class BlockPool {
 
   // A block with one reference and nothing filled; nothing when none is free.
   std::optional<BlockId> allocate();
-  void retain(BlockId id);
-  void release(BlockId id);  // the last release frees it
+  void retain(BlockId id);   // Requires: held
+  void release(BlockId id);  // Requires: held; the last release frees it
   int32_t references(BlockId id) const { return references_[static_cast<size_t>(id)]; }
 
   int32_t filled(BlockId id, int32_t plane) const { return filled_[at(id, plane)]; }
-  void set_filled(BlockId id, int32_t plane, int32_t n_tokens);
+  void set_filled(BlockId id, int32_t plane, int32_t n_tokens);  // Requires: 0 <= n_tokens <= P
 
  private:
   size_t at(BlockId id, int32_t plane) const {
