@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "sampling/grow.h"
 
 namespace pf {
 
@@ -88,7 +89,7 @@ void HashBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree>
 void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
   tree->clear();
   std::vector<float> logits(static_cast<size_t>(model_.vocabulary));
-  std::vector<TokenProbability> top(logits.size()), q;
+  std::vector<TokenProbability> top(logits.size());
   std::vector<int32_t> open = {DraftTree::kRoot};
   for (int32_t depth = 0; tree->size() < job.n_draft || depth == 0; ++depth) {
     // One pass over the catch-up and all nodes so far stands for feeding the last level.
@@ -101,49 +102,11 @@ void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
     for (int32_t parent : open) {
       read_logits(parent + 1, 1, {logits.data(), {1, model_.vocabulary}});
       for (size_t t = 0; t < top.size(); ++t) top[t] = {static_cast<int32_t>(t), logits[t]};
-      std::vector<int32_t> path;
-      for (int32_t n = parent; n >= 0; n = tree->parents[static_cast<size_t>(n)])
-        path.push_back(tree->tokens[static_cast<size_t>(n)]);
-      if (job.counts)
-        for (int32_t t : path) job.counts->add_output(t);
-      RowRules rules{job.params, job.counts, {}};
-      if (job.n_generated + depth < job.stop->min_new_tokens) rules.banned = job.stop->end_ids;
-      SamplingParams wide = *job.params;
-      if (wide.greedy()) wide.temperature = 1;  // siblings need more than the argmax
-      rules.params = job.params->greedy() ? &wide : job.params;
-      make_draft_distribution(rules, top, &q);
-      if (job.counts)
-        for (int32_t t : path) job.counts->remove_output(t);
-      int64_t position = job.base + static_cast<int64_t>(job.committed.size()) + depth;
-      bool drawn = !job.params->greedy() && job.policy.rule != Acceptance::kCoupled;
-      if (job.policy.rule == Acceptance::kCoupled && !job.params->greedy())
-        std::sort(q.begin(), q.end(), [&](auto& a, auto& b) {
-          auto rank = [&](auto& e) {
-            return std::log(e.probability) + gumbel(job.key, position, e.token);
-          };
-          return rank(a) > rank(b);
-        });
-      int32_t first_q = static_cast<int32_t>(tree->q_entries.size());
-      if (drawn) tree->q_entries.insert(tree->q_entries.end(), q.begin(), q.end());
-      for (int32_t w = 0; w < width && !q.empty() && tree->size() < job.n_draft; ++w) {
-        size_t pick = 0;
-        if (drawn) {
-          double u = noise_uniform(job.key, position, Purpose::kDraft,
-                                   static_cast<uint32_t>(w + 8 * (parent + 1)));
-          double total = 0;
-          for (auto& e : q) total += e.probability;
-          for (double left = u * total; pick + 1 < q.size() && (left -= q[pick].probability) >= 0;
-               ++pick) {
-          }
-        }
-        int32_t token = q[pick].token;
-        next.push_back(tree->size());
-        if (drawn)
-          tree->add(token, parent, first_q, q[pick].probability);
-        else
-          tree->add_one_hot(token, parent);
-        q.erase(q.begin() + static_cast<std::ptrdiff_t>(pick));
-      }
+      GrowthPoint at{parent, job.base + static_cast<int64_t>(job.committed.size()) + depth,
+                     job.n_generated + depth, job.params, job.stop, job.counts, job.key,
+                     job.policy.rule == Acceptance::kCoupled};
+      int32_t n = add_children(at, top, std::min(width, job.n_draft - tree->size()), tree);
+      for (int32_t i = 0; i < n; ++i) next.push_back(tree->size() - n + i);
     }
     if (next.empty()) return;
     open = next;

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace pf {
+
+// What one instruction set offers to the CPU backend. Three files fill this table (portable, AVX2,
+// AVX-512 with BF16 and VNNI); the best that the machine has is chosen once.
+//
+// Weights lie in tiles of 16 output rows, each tile one contiguous stream along k:
+//   kF32   per k:           16 floats
+//   kBf16  per 2 k:         16 pairs (W[r][k], W[r][k+1])
+//   kInt8  per 32 k:        8 lines of 16 quads (W[r][4q..4q+3] + 128, unsigned), 16 f16 scales
+//   kInt4  per 32 k:        4 lines of 16 quads of nibble pairs (low: k = 8q + b, high: 8q + 4 + b,
+//                           b = 0..3), 16 f16 scales d, 16 f16 minimums m; w = d q + m
+// Activations are packed in chunks of M <= kChunkRows rows, so that a step reads what it
+// broadcasts in one line:
+//   kF32   [K][M] floats;  kBf16  [K / 2][M] pairs
+//   ints   per 32 k: [8][M] quads of int8, [M] float scales s, [M] int32 sums of the quads
+//
+// One element of the product is one accumulator that walks k upward, whatever the number of tiles
+// and rows computed beside it; so a row has the same bits in every batch (invariant 7).
+enum class WeightFormat { kF32, kBf16, kInt8, kInt4 };
+
+inline constexpr int kTileRows = 16;
+inline constexpr int kChunkRows = 8;
+inline constexpr int kMaxTiles = 3;
+inline constexpr int kGroup = 32;
+
+constexpr int64_t step_width(WeightFormat f) {  // k per step
+  return f == WeightFormat::kF32 ? 1 : f == WeightFormat::kBf16 ? 2 : kGroup;
+}
+constexpr int64_t step_bytes(WeightFormat f) {  // of one tile
+  return f == WeightFormat::kF32 ? 64 : f == WeightFormat::kBf16 ? 64 : f == WeightFormat::kInt8 ? 544 : 320;
+}
+constexpr int64_t row_step_bytes(WeightFormat f) {  // of one activation row
+  return f == WeightFormat::kF32 ? 4 : f == WeightFormat::kBf16 ? 4 : kGroup + 8;
+}
+
+struct GemmArgs {
+  const std::byte* weights;  // first tile
+  int64_t tile_bytes;        // from tile to tile
+  const std::byte* rows;     // one packed chunk
+  int64_t n_steps;
+  float* out;                // [tiles][M][16]
+};
+using GemmKernel = void (*)(const GemmArgs&);
+
+// One KV head of some rows over one range of positions, all visible to all of them.
+struct AttendArgs {
+  const float* const* queries;  // [rows]: the heads of the row that share this KV head, scaled
+  int64_t n_rows;
+  int64_t heads_per_row;        // consecutive, D apart
+  int64_t head_width;           // D, a multiple of 16
+  const void* const* keys;      // [n_keys]: each D values
+  const void* const* values;
+  int64_t n_keys;               // a range between multiples of kKeyTile, or the open end
+  float* const* states;         // [rows]: per head max, sum, acc[D]; D + 2 floats apart; continued
+};
+inline constexpr int64_t kKeyTile = 16;
+
+struct CpuKernels {
+  const char* name;
+  // [format][tiles - 1][M - 1]; null beyond the registers: the caller takes fewer tiles.
+  GemmKernel gemm[4][kMaxTiles][kChunkRows];
+  void (*attend_bf16)(const AttendArgs&);
+  void (*attend_f32)(const AttendArgs&);
+  // x [n] -> out [n], out = x / rms(x) * weight. Sums in order of k in 16 lanes.
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, int64_t n, float* out);
+  // out [n] = silu(gate) * up
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // One row [n] into its place `m` of a packed chunk of M rows; k beyond n is zero.
+  void (*pack_row)(WeightFormat format, const float* x, int64_t n, int64_t n_steps, int m, int M,
+                   std::byte* chunk);
+};
+
+// The tables; null where the machine or the build lacks the instructions.
+const CpuKernels* kernels_portable();
+const CpuKernels* kernels_avx2();
+const CpuKernels* kernels_avx512();
+// By name ("portable", "avx2", "avx512"), or the best for "".
+const CpuKernels* choose_kernels(const char* name);
+
+}  // namespace pf

@@ -1,0 +1,138 @@
+// AVX2 with FMA and F16C. A tile of 16 rows is two registers.
+#include "backend/cpu/kernels.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "sampling/fast_math.h"
+
+#define PF_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define PF_UNROLL _Pragma("GCC unroll 8")
+
+namespace pf {
+namespace {
+
+inline __m256i load(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline __m256i broadcast(const std::byte* p) {
+  int v;
+  std::memcpy(&v, p, 4);
+  return _mm256_set1_epi32(v);
+}
+inline __m256 half(const std::byte* p, int i) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + i));
+}
+
+template <int M>
+inline void store(const __m256 (&acc)[M][2], float* out) {
+  PF_UNROLL for (int m = 0; m < M; ++m) {
+    _mm256_storeu_ps(out + m * 16, acc[m][0]);
+    _mm256_storeu_ps(out + m * 16 + 8, acc[m][1]);
+  }
+}
+
+// bf16 pairs: the high half of each word is a float by masking, the low half by shifting.
+template <bool kPairs, int M>
+void gemm_float(const GemmArgs& a) {
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  __m256 acc[M][2];
+  PF_UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
+  const std::byte *w = a.weights, *x = a.rows;
+  for (int64_t k = 0; k < a.n_steps; ++k, w += 64, x += 4 * M) {
+    __m256i tile[2] = {load(w), load(w + 32)};
+    PF_UNROLL for (int m = 0; m < M; ++m) {
+      __m256i row = broadcast(x + 4 * m);
+      PF_UNROLL for (int h = 0; h < 2; ++h) {
+        if constexpr (kPairs) {
+          acc[m][h] = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_and_si256(tile[h], high)),
+                                      _mm256_castsi256_ps(_mm256_and_si256(row, high)), acc[m][h]);
+          acc[m][h] = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(tile[h], 16)),
+                                      _mm256_castsi256_ps(_mm256_slli_epi32(row, 16)), acc[m][h]);
+        } else {
+          acc[m][h] = _mm256_fmadd_ps(_mm256_castsi256_ps(tile[h]), _mm256_castsi256_ps(row), acc[m][h]);
+        }
+      }
+    }
+  }
+  store<M>(acc, a.out);
+}
+
+// Four unsigned times four signed bytes, summed, exactly: by way of 16-bit products.
+inline __m256i dot4(__m256i sum, __m256i u, __m256i s) {
+  const __m256i even = _mm256_set1_epi16(0x00ff);
+  __m256i u0 = _mm256_and_si256(u, even), u1 = _mm256_srli_epi16(u, 8);
+  __m256i s0 = _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8), s1 = _mm256_srai_epi16(s, 8);
+  return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(u0, s0), _mm256_madd_epi16(u1, s1)));
+}
+
+template <bool kFour, int M>
+void gemm_int(const GemmArgs& a) {
+  constexpr int64_t kStep = kFour ? 320 : 544;
+  const __m256i low = _mm256_set1_epi8(15);
+  __m256 acc[M][2];
+  PF_UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
+  const std::byte *w = a.weights, *x = a.rows;
+  for (int64_t k = 0; k < a.n_steps; ++k, w += kStep, x += 40 * M) {
+    __m256i sum[M][2];
+    PF_UNROLL for (int m = 0; m < M; ++m) {
+      __m256i start = _mm256_setzero_si256();
+      if constexpr (!kFour) start = _mm256_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm256_set1_epi32(-128));
+      sum[m][0] = sum[m][1] = start;
+    }
+    PF_UNROLL for (int q = 0; q < 8; ++q) {
+      __m256i tile[2];
+      PF_UNROLL for (int h = 0; h < 2; ++h) {
+        if constexpr (kFour) {
+          __m256i v = load(w + q / 2 * 64 + h * 32);
+          tile[h] = _mm256_and_si256(q % 2 ? _mm256_srli_epi16(v, 4) : v, low);
+        } else {
+          tile[h] = load(w + q * 64 + h * 32);
+        }
+      }
+      PF_UNROLL for (int m = 0; m < M; ++m) {
+        __m256i row = broadcast(x + (q * M + m) * 4);
+        PF_UNROLL for (int h = 0; h < 2; ++h) sum[m][h] = dot4(sum[m][h], tile[h], row);
+      }
+    }
+    const std::byte* scales = w + (kFour ? 256 : 512);
+    PF_UNROLL for (int m = 0; m < M; ++m) {
+      __m256 s = _mm256_castsi256_ps(broadcast(x + (8 * M + m) * 4));
+      __m256 total = _mm256_mul_ps(s, _mm256_cvtepi32_ps(broadcast(x + (9 * M + m) * 4)));
+      PF_UNROLL for (int h = 0; h < 2; ++h) {
+        acc[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[m][h]), _mm256_mul_ps(half(scales, h), s), acc[m][h]);
+        if constexpr (kFour) acc[m][h] = _mm256_fmadd_ps(half(scales + 32, h), total, acc[m][h]);
+      }
+    }
+  }
+  store<M>(acc, a.out);
+}
+
+template <WeightFormat F, int R, int M>
+constexpr GemmKernel gemm_or_null() {
+  if constexpr (R > 1) return nullptr;  // sixteen registers hold one tile
+  if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16) return gemm_float<F == WeightFormat::kBf16, M>;
+  return gemm_int<F == WeightFormat::kInt4, M>;
+}
+
+#include "backend/cpu/vector_ops.inc.h"
+
+}  // namespace
+
+const CpuKernels* kernels_avx2() {
+  static const CpuKernels table = make_table("avx2");
+  bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return has ? &table : nullptr;
+}
+
+}  // namespace pf
+
+#else
+
+namespace pf {
+const CpuKernels* kernels_avx2() { return nullptr; }
+}  // namespace pf
+
+#endif

@@ -1,0 +1,159 @@
+// AVX-512 with BF16 and VNNI. One accumulator register per tile and row: per step R loads of
+// weights, M broadcasts of activations, R * M multiply-accumulates.
+#include "backend/cpu/kernels.h"
+
+#if defined(__AVX512BF16__) && defined(__AVX512VNNI__) && defined(__AVX512BW__)
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "sampling/fast_math.h"
+
+#define PF_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define PF_UNROLL _Pragma("GCC unroll 8")
+
+namespace pf {
+namespace {
+
+// How far ahead of the arithmetic a stream of weights is asked for.
+constexpr int64_t kAheadBytes = 4096;
+
+inline __m512i broadcast(const std::byte* p) {
+  int v;
+  std::memcpy(&v, p, 4);
+  return _mm512_set1_epi32(v);
+}
+inline __m512 broadcast_float(const std::byte* p) { return _mm512_castsi512_ps(broadcast(p)); }
+inline __m512i load(const std::byte* p) { return _mm512_load_si512(p); }
+inline void ask(const std::byte* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p + kAheadBytes), _MM_HINT_T0);
+}
+
+template <int R, int M>
+inline void store(const __m512 (&acc)[R][M], float* out) {
+  PF_UNROLL for (int r = 0; r < R; ++r)
+    PF_UNROLL for (int m = 0; m < M; ++m) _mm512_storeu_ps(out + (r * M + m) * 16, acc[r][m]);
+}
+
+template <int R, int M>
+inline void clear(__m512 (&acc)[R][M]) {
+  PF_UNROLL for (int r = 0; r < R; ++r)
+    PF_UNROLL for (int m = 0; m < M; ++m) acc[r][m] = _mm512_setzero_ps();
+}
+
+template <bool kPairs, int R, int M>
+void gemm_float(const GemmArgs& a) {
+  __m512 acc[R][M];
+  clear<R, M>(acc);
+  const std::byte *w = a.weights, *x = a.rows;
+  for (int64_t k = 0; k < a.n_steps; ++k, w += 64, x += 4 * M) {
+    __m512i tile[R];
+    PF_UNROLL for (int r = 0; r < R; ++r) {
+      ask(w + r * a.tile_bytes);
+      tile[r] = load(w + r * a.tile_bytes);
+    }
+    PF_UNROLL for (int m = 0; m < M; ++m) {
+      __m512i row = broadcast(x + 4 * m);
+      PF_UNROLL for (int r = 0; r < R; ++r) {
+        if constexpr (kPairs)
+          acc[r][m] = _mm512_dpbf16_ps(acc[r][m], reinterpret_cast<__m512bh>(tile[r]),
+                                       reinterpret_cast<__m512bh>(row));
+        else
+          acc[r][m] = _mm512_fmadd_ps(_mm512_castsi512_ps(tile[r]), _mm512_castsi512_ps(row), acc[r][m]);
+      }
+    }
+  }
+  store<R, M>(acc, a.out);
+}
+
+// Per group and row: 8 vpdpbusd, then the group's scale; INT4 adds minimum times sum of x.
+template <bool kFour, int R, int M>
+void gemm_int(const GemmArgs& a) {
+  constexpr int64_t kStep = kFour ? 320 : 544;
+  const __m512i low = _mm512_set1_epi8(15);
+  __m512 acc[R][M];
+  clear<R, M>(acc);
+  const std::byte *w = a.weights, *x = a.rows;
+  for (int64_t k = 0; k < a.n_steps; ++k, w += kStep, x += 40 * M) {
+    __m512i sum[R][M];
+    PF_UNROLL for (int m = 0; m < M; ++m) {
+      __m512i start = _mm512_setzero_si512();
+      if constexpr (!kFour) start = _mm512_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm512_set1_epi32(-128));
+      PF_UNROLL for (int r = 0; r < R; ++r) sum[r][m] = start;
+    }
+    PF_UNROLL for (int q = 0; q < 8; q += 2) {
+      __m512i first[R], second[R];
+      PF_UNROLL for (int r = 0; r < R; ++r) {
+        const std::byte* tile = w + r * a.tile_bytes;
+        if constexpr (kFour) {
+          ask(tile + q * 32);
+          __m512i v = _mm512_loadu_si512(tile + q * 32);
+          first[r] = _mm512_and_si512(v, low);
+          second[r] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+        } else {
+          ask(tile + q * 64);
+          ask(tile + q * 64 + 64);
+          first[r] = _mm512_loadu_si512(tile + q * 64);
+          second[r] = _mm512_loadu_si512(tile + q * 64 + 64);
+        }
+      }
+      PF_UNROLL for (int m = 0; m < M; ++m) {
+        __m512i x0 = broadcast(x + (q * M + m) * 4), x1 = broadcast(x + ((q + 1) * M + m) * 4);
+        PF_UNROLL for (int r = 0; r < R; ++r) {
+          sum[r][m] = _mm512_dpbusd_epi32(sum[r][m], first[r], x0);
+          sum[r][m] = _mm512_dpbusd_epi32(sum[r][m], second[r], x1);
+        }
+      }
+    }
+    PF_UNROLL for (int r = 0; r < R; ++r) {
+      const std::byte* scales = w + r * a.tile_bytes + (kFour ? 256 : 512);
+      __m512 d = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
+      __m512 min = _mm512_setzero_ps();
+      if constexpr (kFour) min = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales + 32)));
+      PF_UNROLL for (int m = 0; m < M; ++m) {
+        __m512 s = broadcast_float(x + (8 * M + m) * 4);
+        acc[r][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][m]), _mm512_mul_ps(d, s), acc[r][m]);
+        if constexpr (kFour) {
+          __m512 total = _mm512_mul_ps(s, _mm512_cvtepi32_ps(broadcast(x + (9 * M + m) * 4)));
+          acc[r][m] = _mm512_fmadd_ps(min, total, acc[r][m]);
+        }
+      }
+    }
+  }
+  store<R, M>(acc, a.out);
+}
+
+template <WeightFormat F, int R, int M>
+constexpr GemmKernel gemm_or_null() {
+  if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16) {
+    if constexpr (R * M + R + 1 <= 32) return gemm_float<F == WeightFormat::kBf16, R, M>;
+  } else {
+    if constexpr (2 * R * M + 2 * R + 4 <= 32) return gemm_int<F == WeightFormat::kInt4, R, M>;
+  }
+  // Past the registers the compiler would spill; one tile always exists.
+  if constexpr (R == 1) return gemm_int<F == WeightFormat::kInt4, R, M>;
+  return nullptr;
+}
+
+#include "backend/cpu/vector_ops.inc.h"
+
+}  // namespace
+
+const CpuKernels* kernels_avx512() {
+  static const CpuKernels table = make_table("avx512");
+  bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return has ? &table : nullptr;
+}
+
+}  // namespace pf
+
+#else
+
+namespace pf {
+const CpuKernels* kernels_avx512() { return nullptr; }
+}  // namespace pf
+
+#endif

@@ -1,0 +1,103 @@
+// Plain loops: right everywhere, and the meaning that the other files are tested against.
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "backend/cpu/kernels.h"
+#include "sampling/fast_math.h"
+
+#define PF_FMA(a, b, c) ((a) * (b) + (c))
+
+namespace pf {
+namespace {
+
+float f16_at(const std::byte* p, int i) {
+  f16 v;
+  std::memcpy(&v, p + 2 * i, 2);
+  return to_float(v);
+}
+
+template <int M>
+void step_f32(const std::byte* w, const std::byte* x, float (*acc)[16]) {
+  const float* weights = reinterpret_cast<const float*>(w);
+  const float* rows = reinterpret_cast<const float*>(x);
+  for (int m = 0; m < M; ++m)
+    for (int r = 0; r < kTileRows; ++r) acc[m][r] += weights[r] * rows[m];
+}
+
+template <int M>
+void step_bf16(const std::byte* w, const std::byte* x, float (*acc)[16]) {
+  const bf16* weights = reinterpret_cast<const bf16*>(w);
+  const bf16* rows = reinterpret_cast<const bf16*>(x);
+  for (int m = 0; m < M; ++m) {
+    float x0 = to_float(rows[2 * m]), x1 = to_float(rows[2 * m + 1]);
+    for (int r = 0; r < kTileRows; ++r)
+      acc[m][r] += to_float(weights[2 * r + 1]) * x1 + to_float(weights[2 * r]) * x0;
+  }
+}
+
+// Integer dot products of one group are exact, so every instruction set agrees on them.
+template <int M, bool kFour>
+void step_int(const std::byte* w, const std::byte* x, float (*acc)[16]) {
+  const uint8_t* weights = reinterpret_cast<const uint8_t*>(w);
+  const int8_t* rows = reinterpret_cast<const int8_t*>(x);
+  const std::byte* scales = w + (kFour ? 256 : 512);
+  for (int m = 0; m < M; ++m) {
+    float s;
+    int32_t sum;
+    std::memcpy(&s, x + (8 * M + m) * 4, 4);
+    std::memcpy(&sum, x + (9 * M + m) * 4, 4);
+    for (int r = 0; r < kTileRows; ++r) {
+      int32_t d = kFour ? 0 : -128 * sum;
+      for (int q = 0; q < 8; ++q)
+        for (int b = 0; b < 4; ++b) {
+          int32_t v = kFour ? weights[(q / 2) * 64 + r * 4 + b] >> (q % 2 * 4) & 15 : weights[q * 64 + r * 4 + b];
+          d += v * rows[(q * M + m) * 4 + b];
+        }
+      acc[m][r] += static_cast<float>(d) * (f16_at(scales, r) * s);
+      if (kFour) acc[m][r] += f16_at(scales + 32, r) * (s * static_cast<float>(sum));
+    }
+  }
+}
+
+template <WeightFormat F, int R, int M>
+void gemm(const GemmArgs& a) {
+  for (int t = 0; t < R; ++t) {
+    float acc[M][16] = {};
+    const std::byte *w = a.weights + t * a.tile_bytes, *x = a.rows;
+    for (int64_t k = 0; k < a.n_steps; ++k, w += step_bytes(F), x += row_step_bytes(F) * M) {
+      if constexpr (F == WeightFormat::kF32) step_f32<M>(w, x, acc);
+      if constexpr (F == WeightFormat::kBf16) step_bf16<M>(w, x, acc);
+      if constexpr (F == WeightFormat::kInt8) step_int<M, false>(w, x, acc);
+      if constexpr (F == WeightFormat::kInt4) step_int<M, true>(w, x, acc);
+    }
+    std::memcpy(a.out + t * M * 16, acc, sizeof(acc));
+  }
+}
+
+template <WeightFormat F, int R, int M>
+constexpr GemmKernel gemm_or_null() {
+  return gemm<F, R, M>;
+}
+
+#include "backend/cpu/vector_ops.inc.h"
+
+}  // namespace
+
+const CpuKernels* kernels_portable() {
+  static const CpuKernels table = make_table("portable");
+  return &table;
+}
+
+const CpuKernels* choose_kernels(const char* name) {
+  using namespace std::string_view_literals;
+  std::string_view want = name;
+  if (want == "portable"sv) return kernels_portable();
+  if (want == "avx2"sv) return kernels_avx2();
+  if (want == "avx512"sv) return kernels_avx512();
+  for (const CpuKernels* k : {kernels_avx512(), kernels_avx2()})
+    if (k != nullptr) return k;
+  return kernels_portable();
+}
+
+}  // namespace pf

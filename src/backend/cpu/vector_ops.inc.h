@@ -1,0 +1,140 @@
+// The operations besides matrix products, written as plain loops that each instruction-set file
+// compiles for itself: included inside its anonymous namespace, after PF_FMA(a, b, c) = a * b + c
+// is defined (one rounding where the machine has it, else two). No include guard on purpose.
+
+inline float lane_sum(const float (&lane)[16]) {
+  float a[8], b[4];
+  for (int i = 0; i < 8; ++i) a[i] = lane[i] + lane[i + 8];
+  for (int i = 0; i < 4; ++i) b[i] = a[i] + a[i + 4];
+  return (b[0] + b[2]) + (b[1] + b[3]);
+}
+
+// Sums of 16 interleaved lanes, then of the lanes: one order for every caller.
+inline float dot(const float* x, const float* y, int64_t n) {
+  float lane[16] = {};
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    for (int j = 0; j < 16; ++j) lane[j] = PF_FMA(x[i + j], y[i + j], lane[j]);
+  for (int j = 0; i < n; ++i, ++j) lane[j] = PF_FMA(x[i], y[i], lane[j]);
+  return lane_sum(lane);
+}
+
+void rms_norm(const float* x, const float* weight, float epsilon, int64_t n, float* out) {
+  float scale = 1.0f / std::sqrt(dot(x, x, n) / static_cast<float>(n) + epsilon);
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    float g = gate[i], a = g < 0 ? g : -g;  // -|g|
+    float e = exp_nonpositive(a);           // sigmoid(g) = 1 / (1 + e^-g), written without overflow
+    float s = (g < 0 ? e : 1.0f) / (1.0f + e);
+    out[i] = g * s * up[i];
+  }
+}
+
+// One group of 32 values -> int8 with a scale: x ~ scale * q, |q| <= 127.
+inline void quantize_group(const float* x, int64_t n, int m, int M, std::byte* group) {
+  float v[kGroup], max = 0;
+  for (int i = 0; i < kGroup; ++i) v[i] = i < n ? x[i] : 0.0f;
+  for (int i = 0; i < kGroup; ++i) max = std::fabs(v[i]) > max ? std::fabs(v[i]) : max;
+  float scale = max / 127.0f, inverse = max > 0 ? 127.0f / max : 0.0f;
+  int8_t q[kGroup];
+  int32_t sum = 0;
+  for (int i = 0; i < kGroup; ++i) {
+    int32_t r = static_cast<int32_t>(v[i] * inverse + (v[i] < 0 ? -0.5f : 0.5f));
+    sum += r;
+    q[i] = static_cast<int8_t>(r);
+  }
+  for (int l = 0; l < 8; ++l) std::memcpy(group + (l * M + m) * 4, q + 4 * l, 4);
+  std::memcpy(group + (8 * M + m) * 4, &scale, 4);
+  std::memcpy(group + (9 * M + m) * 4, &sum, 4);
+}
+
+void pack_row(WeightFormat format, const float* x, int64_t n, int64_t n_steps, int m, int M,
+              std::byte* chunk) {
+  if (format == WeightFormat::kF32) {
+    float* out = reinterpret_cast<float*>(chunk);
+    for (int64_t k = 0; k < n_steps; ++k) out[k * M + m] = k < n ? x[k] : 0.0f;
+  } else if (format == WeightFormat::kBf16) {
+    uint32_t* out = reinterpret_cast<uint32_t*>(chunk);
+    for (int64_t k = 0; k < n_steps; ++k) {
+      uint32_t low = to_bf16(x[2 * k]).bits;
+      uint32_t high = 2 * k + 1 < n ? to_bf16(x[2 * k + 1]).bits : 0;
+      out[k * M + m] = low | high << 16;
+    }
+  } else {
+    int64_t bytes = row_step_bytes(format) * M;
+    for (int64_t g = 0; g < n_steps; ++g)
+      quantize_group(x + g * kGroup, n - g * kGroup, m, M, chunk + g * bytes);
+  }
+}
+
+inline float load_key(const bf16* p, int64_t i) { return to_float(p[i]); }
+inline float load_key(const float* p, int64_t i) { return p[i]; }
+
+inline constexpr int64_t kMaxHeadWidth = 256;
+
+// Online softmax (Milakov & Gimelshein 2018) over tiles of 16 keys: per tile the new maximum, then
+// sum and accumulator are scaled once and extended key by key in position order.
+inline void attend_tile(const float* q, const float* keys, const float* values, int64_t n, int64_t D,
+                        float* state) {
+  float score[kKeyTile];
+  for (int64_t j = 0; j < kKeyTile; ++j) score[j] = j < n ? dot(q, keys + j * D, D) : -INFINITY;
+  float max = state[0];
+  for (int64_t j = 0; j < kKeyTile; ++j) max = score[j] > max ? score[j] : max;
+  float keep = exp_nonpositive(state[0] - max);
+  float p[kKeyTile];
+  for (int64_t j = 0; j < kKeyTile; ++j) p[j] = exp_nonpositive(score[j] - max);
+  float sum = state[1] * keep;
+  for (int64_t j = 0; j < n; ++j) sum += p[j];
+  state[0] = max;
+  state[1] = sum;
+  float* acc = state + 2;
+  for (int64_t d = 0; d < D; ++d) acc[d] *= keep;
+  for (int64_t j = 0; j < n; ++j)
+    for (int64_t d = 0; d < D; ++d) acc[d] = PF_FMA(p[j], values[j * D + d], acc[d]);
+}
+
+template <class T>
+void attend(const AttendArgs& a) {
+  alignas(64) float keys[kKeyTile * kMaxHeadWidth], values[kKeyTile * kMaxHeadWidth];
+  int64_t D = a.head_width;
+  for (int64_t first = 0; first < a.n_keys; first += kKeyTile) {
+    int64_t n = a.n_keys - first < kKeyTile ? a.n_keys - first : kKeyTile;
+    for (int64_t j = 0; j < n; ++j) {  // read once, for all rows and heads
+      const T* k = static_cast<const T*>(a.keys[first + j]);
+      const T* v = static_cast<const T*>(a.values[first + j]);
+      for (int64_t d = 0; d < D; ++d) keys[j * D + d] = load_key(k, d);
+      for (int64_t d = 0; d < D; ++d) values[j * D + d] = load_key(v, d);
+    }
+    for (int64_t r = 0; r < a.n_rows; ++r)
+      for (int64_t h = 0; h < a.heads_per_row; ++h)
+        attend_tile(a.queries[r] + h * D, keys, values, n, D, a.states[r] + h * (D + 2));
+  }
+}
+
+// The whole table of one file from its gemm<format, R, M>, given as a variable template.
+template <WeightFormat F, int R, int M>
+constexpr void fill_gemm(CpuKernels* k) {
+  k->gemm[static_cast<int>(F)][R - 1][M - 1] = gemm_or_null<F, R, M>();
+  if constexpr (M < kChunkRows)
+    fill_gemm<F, R, M + 1>(k);
+  else if constexpr (R < kMaxTiles)
+    fill_gemm<F, R + 1, 1>(k);
+}
+
+CpuKernels make_table(const char* name) {
+  CpuKernels k = {};
+  k.name = name;
+  fill_gemm<WeightFormat::kF32, 1, 1>(&k);
+  fill_gemm<WeightFormat::kBf16, 1, 1>(&k);
+  fill_gemm<WeightFormat::kInt8, 1, 1>(&k);
+  fill_gemm<WeightFormat::kInt4, 1, 1>(&k);
+  k.attend_bf16 = attend<bf16>;
+  k.attend_f32 = attend<float>;
+  k.rms_norm = rms_norm;
+  k.silu_mul = silu_mul;
+  k.pack_row = pack_row;
+  return k;
+}
