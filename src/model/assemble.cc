@@ -124,13 +124,14 @@ Status read_head_tokens(const Tensor& t, int64_t vocabulary, std::vector<int32_t
 Status take_head(Pile& pile, const OuterNames& names, Model& m) {
   std::string head(names.head), map(names.head_tokens);
   ModelConfig& c = m.config;
+  c.n_tokens = m.embedding.empty() ? c.vocabulary_size : m.embedding.rows();
   if (pile.has(map)) {
-    Status s = read_head_tokens(pile.take(map), c.vocabulary_size, &m.head_tokens);
+    Status s = read_head_tokens(pile.take(map), c.n_tokens, &m.head_tokens);
     if (!s.ok()) return s;
     c.tied_head = false;  // a reduced head is a table of its own
     c.vocabulary_size = static_cast<int64_t>(m.head_tokens.size());
-  } else if (!m.embedding.empty()) {
-    c.vocabulary_size = m.embedding.rows();
+  } else {
+    c.vocabulary_size = c.n_tokens;
   }
   if (c.tied_head) {
     if (m.embedding.empty()) return invalid("there is neither an embedding nor a head");
