@@ -55,6 +55,12 @@ void add_generation(GgufWriter& out, const GenerationDefaults& g) {
   }
 }
 
+// A name for a model whose files have none: "x" for x.gguf and for x/model.gguf.
+std::string name_from(const std::string& path) {
+  std::filesystem::path file = std::filesystem::absolute(path);
+  return (file.stem() == "model" ? file.parent_path().filename() : file.stem()).string();
+}
+
 // What config.json can say and GGUF has no key for.
 Status check_expressible(const ModelConfig& c) {
   const RopeScaling& s = c.rope_scaling;
@@ -179,8 +185,7 @@ Result<QuantizeReport> quantize_file(const std::string& in, const std::string& o
   GgufWriter writer;
   if (source->gguf_path.empty()) {
     if (Status s = check_expressible(model->config); !s.ok()) return s.within(in);
-    std::string name = std::filesystem::weakly_canonical(in).filename().string();
-    add_config(writer, name, **family, model->config);
+    add_config(writer, name_from(out), **family, model->config);
   } else {
     auto gguf = GgufFile::open(source->gguf_path);
     if (!gguf.ok()) return gguf.status();

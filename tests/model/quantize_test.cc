@@ -203,6 +203,7 @@ TEST(QuantizeFile, CarriesMetadataOfAGgufAndIsStable) {
   auto file = GgufFile::open(folder / "b.gguf");
   ASSERT_TRUE(file.ok());
   EXPECT_EQ(file->version(), 3u);
+  EXPECT_EQ(file->find<std::string_view>("general.name"), "a");  // carried over
   EXPECT_EQ(file->data_start() % 32, 0u);
   EXPECT_EQ(file->find<uint32_t>("general.file_type"), 3u);
 }
