@@ -26,6 +26,11 @@ Result<Model> load_gguf(const std::string& path) {
   return model;
 }
 
+bool exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
 Result<std::string> read_text(const std::string& path) {
   auto file = MappedFile::open(path);
   if (!file.ok()) return file.status();
@@ -74,7 +79,7 @@ Result<Model> load_hugging_face(const fs::path& folder, const std::string& weigh
   auto config_text = read_text((folder / "config.json").string());
   if (!config_text.ok()) return config_text.status();
   std::string generation_text;
-  if (std::string path = (folder / "generation_config.json").string(); fs::exists(path)) {
+  if (std::string path = (folder / "generation_config.json").string(); exists(path)) {
     auto text = read_text(path);
     if (!text.ok()) return text.status();
     generation_text = text.take();
@@ -96,8 +101,9 @@ Result<Model> load_hugging_face(const fs::path& folder, const std::string& weigh
 Result<std::string> only_gguf_in(const fs::path& folder) {
   std::error_code error;
   std::vector<std::string> found;
-  for (const auto& e : fs::directory_iterator(folder, error)) {
-    if (e.path().extension() == ".gguf") found.push_back(e.path().string());
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    if (at->path().extension() == ".gguf") found.push_back(at->path().string());
   }
   if (error) return Status(Code::kNotFound, folder.string() + ": " + error.message());
   if (found.size() == 1) return found.front();
@@ -109,8 +115,8 @@ Result<std::string> only_gguf_in(const fs::path& folder) {
 Result<Model> load_folder(const fs::path& folder) {
   std::string single = (folder / "model.safetensors").string();
   std::string index = single + ".index.json";
-  if (fs::exists(index)) return load_hugging_face(folder, index, true);
-  if (fs::exists(single)) return load_hugging_face(folder, single, false);
+  if (exists(index)) return load_hugging_face(folder, index, true);
+  if (exists(single)) return load_hugging_face(folder, single, false);
   auto gguf = only_gguf_in(folder);
   if (!gguf.ok()) return gguf.status();
   return load_gguf(*gguf);

@@ -12,6 +12,10 @@
 
 namespace pf {
 
+inline bool can_quantize(TensorType to) {
+  return to == TensorType::kQ4_0 || to == TensorType::kQ4_1 || to == TensorType::kQ8_0;
+}
+
 // Quantises n floats to kQ4_0, kQ4_1 or kQ8_0 blocks: for every group of 32 the scale (and, for
 // Q4_1, the minimum) of least squared error among many candidates, each improved by least squares
 // on its own rounding. Never worse than round to nearest over the group's range, never NaN.

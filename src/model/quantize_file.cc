@@ -57,7 +57,8 @@ void add_generation(GgufWriter& out, const GenerationDefaults& g) {
 
 // A name for a model whose files have none: "x" for x.gguf and for x/model.gguf.
 std::string name_from(const std::string& path) {
-  std::filesystem::path file = std::filesystem::absolute(path);
+  std::error_code error;
+  std::filesystem::path file = std::filesystem::absolute(path, error);
   return (file.stem() == "model" ? file.parent_path().filename() : file.stem()).string();
 }
 

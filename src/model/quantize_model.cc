@@ -115,6 +115,11 @@ QuantizeTypes default_types(const Model& model, TensorType type) {
 
 Result<Model> quantize_model(const Model& model, QuantizeTypes types, ThreadPool& pool,
                              QuantizeReport* report) {
+  for (TensorType type : {types.layers, types.tables}) {
+    if (can_quantize(type)) continue;
+    return invalid("weights cannot be quantised to " + std::string(type_name(type)) +
+                   " (Q4_0, Q4_1 and Q8_0 are possible)");
+  }
   Model out;
   out.config = model.config;
   out.head_tokens = model.head_tokens;

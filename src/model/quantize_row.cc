@@ -184,8 +184,7 @@ void quantize_block(TensorType type, const float* x, std::byte* out) {
 }  // namespace
 
 Status quantize_row(TensorType type, const float* x, int64_t n, std::byte* out) {
-  check(type == TensorType::kQ4_0 || type == TensorType::kQ4_1 || type == TensorType::kQ8_0,
-        "a type without a quantiser");
+  check(can_quantize(type), "a type without a quantiser");
   check(n % kGroup == 0, "a row that is no whole number of groups");
   bool ok = true;
   for (int64_t i = 0; i < n; ++i) ok &= std::fabs(x[i]) <= kLargest;  // false for NaN

@@ -11,8 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostHeaderBytes = 16 << 20;
-constexpr size_t kMostIndexBytes = 64 << 20;
+// A tensor takes about 130 bytes of header; JSON of this size takes below 300 MB as a tree.
+constexpr size_t kMostHeaderBytes = 8 << 20;
+constexpr size_t kMostIndexBytes = 8 << 20;
 constexpr size_t kMostShards = 4096;
 constexpr size_t kMostDimensions = 8;
 

@@ -160,6 +160,8 @@ TEST(Gguf, HostileTensorsAreRefusedByName) {
   GgufBytes twice = small();
   twice.rows[1].name = "a";
   EXPECT_THAT(refusal(twice.build()), HasSubstr("twice"));
+  twice.rows[1].name = std::string(256, 'n');
+  EXPECT_THAT(refusal(twice.build()), HasSubstr("256 bytes"));
 }
 
 TEST(Gguf, RandomDamageNeverCrashes) {

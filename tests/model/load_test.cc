@@ -354,6 +354,8 @@ TEST(LoadGguf, KeysThatAreMissingOrNotSupportedAreNamed) {
               HasSubstr("longrope"));
   EXPECT_THAT(with([](auto& g) { g.u32("split.count", 3); }), HasSubstr("merge"));
   EXPECT_THAT(with([](auto& g) { g.u32("llama.vocab_size", 41); }), HasSubstr("token_embd.weight"));
+  EXPECT_THAT(with([](auto& g) { g.u32("tokenizer.ggml.eos_token_id", 40); }),
+              HasSubstr("token id 40"));
   EXPECT_THAT(
       with([](auto& g) { g.f32_tensor("rope_freqs.weight", {16}, std::vector<float>(16, 0)); }),
       HasSubstr("frequency factor"));

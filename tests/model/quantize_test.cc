@@ -256,6 +256,7 @@ TEST(QuantizeModel, OwnsItsWeightsAndFirstLayersBorrow) {
   {
     auto model = load_model(folder.path());
     ASSERT_TRUE(model.ok());
+    EXPECT_FALSE(quantize_model(*model, TensorType::kQ6_K, pool).ok());
     EXPECT_FALSE(first_layers(*model, 0).ok());
     EXPECT_FALSE(first_layers(*model, 3).ok());
     auto first = first_layers(*model, 1);
