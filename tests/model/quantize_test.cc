@@ -187,6 +187,33 @@ TEST(QuantizeFile, RoundTripsEveryFamilyAndType) {
   }
 }
 
+TEST(QuantizeFile, RopeScalingSurvives) {
+  const char* kScalings[] = {
+      R"({"rope_type": "linear", "factor": 4.0})",
+      R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64})",
+      R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512})",
+      R"({"rope_type": "yarn", "factor": 4.0, "attention_factor": 0.9, "beta_fast": 16})"};
+  for (const char* scaling : kScalings) {
+    SCOPED_TRACE(scaling);
+    Folder folder;
+    folder.put("config.json",
+               test::tiny_config("llama", std::string(", \"rope_theta\": 10000.0, ") +
+                                              "\"rope_scaling\": " + scaling));
+    folder.put("model.safetensors", test::safetensors(test::tiny_tensors(false, false)));
+    auto before = load_model(folder.path());
+    ASSERT_TRUE(before.ok()) << before.status().message();
+    ASSERT_TRUE(quantize_file(folder.path(), folder / "out.gguf", TensorType::kQ8_0, 1).ok());
+    auto after = load_model(folder / "out.gguf");
+    ASSERT_TRUE(after.ok()) << after.status().message();
+    EXPECT_EQ(after->config.max_context, before->config.max_context);
+    RopeFrequencies a = rope_frequencies(after->config), b = rope_frequencies(before->config);
+    EXPECT_FLOAT_EQ(a.attention_factor, b.attention_factor);
+    ASSERT_EQ(a.inverse.size(), b.inverse.size());
+    for (size_t i = 0; i < a.inverse.size(); ++i) EXPECT_FLOAT_EQ(a.inverse[i], b.inverse[i]);
+  }
+}
+
 TEST(QuantizeFile, CarriesMetadataOfAGgufAndIsStable) {
   Folder folder;
   folder.put("config.json", test::tiny_config("llama", ""));
