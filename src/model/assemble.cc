@@ -82,6 +82,13 @@ bool is_bias(Tensor LayerWeights::*place) {
          place == &LayerWeights::v_bias;
 }
 
+bool has_q_bias(const Pile& pile, Naming naming) {
+  for (const LayerTensorName& n : layer_tensor_names()) {
+    if (n.place == &LayerWeights::q_bias) return pile.has(layer_tensor_name(naming, 0, n));
+  }
+  return false;
+}
+
 Status take_layer(Pile& pile, Naming naming, int64_t layer, const ModelConfig& c,
                   LayerWeights* out) {
   for (const LayerTensorName& n : layer_tensor_names()) {
@@ -124,13 +131,14 @@ Status read_head_tokens(const Tensor& t, int64_t vocabulary, std::vector<int32_t
 Status take_head(Pile& pile, const OuterNames& names, Model& m) {
   std::string head(names.head), map(names.head_tokens);
   ModelConfig& c = m.config;
+  c.n_tokens = m.embedding.empty() ? c.vocabulary_size : m.embedding.rows();
   if (pile.has(map)) {
-    Status s = read_head_tokens(pile.take(map), c.vocabulary_size, &m.head_tokens);
+    Status s = read_head_tokens(pile.take(map), c.n_tokens, &m.head_tokens);
     if (!s.ok()) return s;
     c.tied_head = false;  // a reduced head is a table of its own
     c.vocabulary_size = static_cast<int64_t>(m.head_tokens.size());
-  } else if (!m.embedding.empty()) {
-    c.vocabulary_size = m.embedding.rows();
+  } else {
+    c.vocabulary_size = c.n_tokens;
   }
   if (c.tied_head) {
     if (m.embedding.empty()) return invalid("there is neither an embedding nor a head");
@@ -140,6 +148,18 @@ Status take_head(Pile& pile, const OuterNames& names, Model& m) {
   }
   if (c.vocabulary_size == 0) return invalid("the configuration does not say the vocabulary size");
   return pile.take_weight(head, {c.vocabulary_size, c.width}, &m.head);
+}
+
+// A file may say its vocabulary only by the rows of its embedding.
+Status check_special_tokens(const ModelConfig& c) {
+  std::vector<int32_t> ids = c.generation.eos_token_ids;
+  if (c.generation.bos_token_id) ids.push_back(*c.generation.bos_token_id);
+  for (int32_t id : ids) {
+    if (id >= 0 && (c.n_tokens == 0 || id < c.n_tokens)) continue;
+    return invalid("the special token id " + std::to_string(id) + " is beyond the " +
+                   std::to_string(c.n_tokens) + " tokens");
+  }
+  return {};
 }
 
 Status take_embedding(Pile& pile, const OuterNames& names, Model& m) {
@@ -168,11 +188,11 @@ Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming n
   ModelConfig& c = m.config;
   Pile pile(std::move(tensors));
   OuterNames names = outer_names(naming);
-  c.qkv_bias =
-      (*family)->needs_qkv_bias || pile.has(layer_tensor_name(naming, 0, layer_tensor_names()[4]));
+  c.qkv_bias = (*family)->needs_qkv_bias || has_q_bias(pile, naming);
   if (naming == Naming::kGguf) c.tied_head = !pile.has(std::string(names.head));
   Status s = take_embedding(pile, names, m);
   if (s.ok()) s = take_head(pile, names, m);
+  if (s.ok()) s = check_special_tokens(c);
   if (s.ok()) s = pile.take_weight(std::string(names.final_norm), {c.width}, &m.final_norm);
   for (int64_t i = 0; s.ok() && i < c.n_layers; ++i) {
     s = take_layer(pile, naming, i, c, &m.layers.emplace_back());

@@ -17,7 +17,7 @@ struct RopeScaling {
   // below original / high_freq_factor not at all, those between in part.
   float low_freq_factor = 1, high_freq_factor = 4;
   // llama3 as GGUF stores it: one divisor per frequency, in place of the formula. [D / 2] or empty.
-  std::vector<float> frequency_factors;
+  std::vector<float> frequency_factors = {};
   // yarn: Peng et al. 2023, section 3. attention_factor multiplies cos and sin; 0 = 0.1 ln(factor)
   // + 1. ext_factor blends: 0 = plain interpolation, 1 = YaRN.
   float beta_fast = 32, beta_slow = 1, attention_factor = 0, ext_factor = 1;
@@ -42,6 +42,7 @@ struct ModelConfig {
   int64_t n_kv_heads = 0;       // G, divides H
   int64_t head_width = 0;       // D, even
   int64_t vocabulary_size = 0;  // V: rows of the head = width of the logits
+  int64_t n_tokens = 0;         // ids that may be fed; 0 = the file does not say
   int64_t max_context = 0;      // tokens, with rope_scaling used
   float rope_theta = 0;         // 0 = missing in the file (only a draft may keep that)
   float norm_epsilon = 0;

@@ -1,6 +1,6 @@
 #include "model/families.h"
 
-#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -63,6 +63,24 @@ Status check_rope_scaling(const ModelConfig& c) {
     if (bad.ok()) bad = within("attention_factor of the RoPE scaling", s.attention_factor, 0, 1e6);
     if (bad.ok()) bad = within("ext_factor of the RoPE scaling", s.ext_factor, 0, 1);
   }
+  return bad;
+}
+
+// The makers' advice must be what a request may say, or every request without its own would fail.
+Status check_generation(const GenerationDefaults& g, int64_t vocabulary) {
+  Status bad;
+  auto range = [&](const char* what, double value, double least, double most) {
+    if (bad.ok()) bad = within(what, value, least, most);
+  };
+  range("the default temperature", g.temperature.value_or(1), 0, 100);
+  range("the default top_p", g.top_p.value_or(1), 1e-9, 1);
+  range("the default min_p", g.min_p.value_or(0), 0, 1);
+  range("the default repetition_penalty", g.repetition_penalty.value_or(1), 1e-3, 1e3);
+  range("the default top_k", g.top_k.value_or(0), -1, INT32_MAX);
+  range("the default max_new_tokens", g.max_new_tokens.value_or(1), 1, INT32_MAX);
+  double last = vocabulary > 0 ? static_cast<double>(vocabulary - 1) : INT32_MAX;
+  for (int32_t id : g.eos_token_ids) range("an end-of-text token id", id, 0, last);
+  range("the begin-of-text token id", g.bos_token_id.value_or(0), 0, last);
   return bad;
 }
 
@@ -148,6 +166,7 @@ Status check_config(const ModelConfig& c) {
   Status bad;
   if (c.rope_theta != 0) bad = within("rope_theta", c.rope_theta, 1.000001, 1e12);
   if (bad.ok()) bad = within("the norm's epsilon", c.norm_epsilon, 1e-12, 0.1);
+  if (bad.ok()) bad = check_generation(c.generation, c.vocabulary_size);
   return bad.ok() ? check_rope_scaling(c) : bad;
 }
 

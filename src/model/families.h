@@ -64,6 +64,9 @@ Status check_config(const ModelConfig& config);
 Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming naming,
                        ModelStorage storage);
 
+// GGUF knows one key per kind of end token; a list of any length goes under this key.
+inline constexpr const char* kGgufEosTokenIds = "pilotfish.eos_token_ids";
+
 // The config of a GGUF file, of a config.json (generation_config.json may be empty).
 class GgufFile;
 Result<ModelConfig> config_of_gguf(const GgufFile& file);

@@ -88,7 +88,7 @@ std::optional<TensorType> tensor_type_of_gguf(uint32_t number) {
 }
 
 // Walks the header once. Every read is bounded by what is left of the file, and every count by the
-// least that its items take, so that no number in the file can cost more than the file's own size.
+// least that its items take, so that no number in the file costs more than a few times its size.
 class GgufParser {
  public:
   explicit GgufParser(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -103,7 +103,9 @@ class GgufParser {
 
  private:
   static constexpr uint64_t kMostAlignment = 1 << 20;
-  static constexpr uint64_t kMostTensors = 1 << 20;
+  static constexpr uint64_t kMostTensors = 1 << 17;
+  static constexpr uint64_t kMostEntries = 1 << 16;
+  static constexpr size_t kMostNameBytes = 255;  // the format allows 64
 
   size_t left() const { return bytes_.size() - at_; }
   Status ends_in(const std::string& what) {
@@ -143,7 +145,7 @@ class GgufParser {
     if (n_tensors_ > std::min<uint64_t>(left() / 32, kMostTensors)) {
       return invalid("a count of " + std::to_string(n_tensors_) + " tensors does not fit the file");
     }
-    if (n_entries_ > left() / 13) {
+    if (n_entries_ > std::min<uint64_t>(left() / 13, kMostEntries)) {
       return invalid("a count of " + std::to_string(n_entries_) + " keys does not fit the file");
     }
     return {};
@@ -215,6 +217,10 @@ class GgufParser {
       if (!take_string(&name)) {
         return ends_in("the name of tensor " + std::to_string(i) + " of " +
                        std::to_string(n_tensors_));
+      }
+      if (name.size() > kMostNameBytes) {
+        return invalid("tensor " + quoted(name) + ": its name has " + std::to_string(name.size()) +
+                       " bytes");
       }
       if (Status s = tensor_row(name); !s.ok()) return s.within("tensor " + quoted(name));
     }

@@ -86,22 +86,30 @@ std::optional<T> optional_key(Keys& keys, const std::string& key) {
   return keys.get<T>(key, T{});
 }
 
+// A token id, where the key holds one: writers say "none" with -1.
+std::optional<int32_t> token_id(const GgufFile& file, const char* key) {
+  auto id = file.find<int32_t>(key);
+  return id && *id >= 0 ? id : std::nullopt;
+}
+
 GenerationDefaults generation_of(const GgufFile& file, Keys& keys) {
   GenerationDefaults g;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-    auto id = optional_key<int32_t>(keys, key);
-    if (id &&
-        std::find(g.eos_token_ids.begin(), g.eos_token_ids.end(), *id) == g.eos_token_ids.end()) {
-      g.eos_token_ids.push_back(*id);
-    }
+  std::vector<int64_t> ids = file.find_integers(kGgufEosTokenIds).value_or(std::vector<int64_t>{});
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    if (auto id = token_id(file, key)) ids.push_back(*id);
   }
-  g.bos_token_id = optional_key<int32_t>(keys, "tokenizer.ggml.bos_token_id");
+  for (int64_t id : ids) {
+    auto narrow = static_cast<int32_t>(std::clamp<int64_t>(id, -1, INT32_MAX));
+    auto& known = g.eos_token_ids;
+    if (std::find(known.begin(), known.end(), narrow) == known.end()) known.push_back(narrow);
+  }
+  g.bos_token_id = token_id(file, "tokenizer.ggml.bos_token_id");
   g.temperature = optional_key<float>(keys, "general.sampling.temp");
   g.top_p = optional_key<float>(keys, "general.sampling.top_p");
   g.min_p = optional_key<float>(keys, "general.sampling.min_p");
   g.top_k = optional_key<int32_t>(keys, "general.sampling.top_k");
   g.repetition_penalty = optional_key<float>(keys, "general.sampling.penalty_repeat");
-  (void)file;
   return g;
 }
 

@@ -1,11 +1,16 @@
+#include <algorithm>
 #include <filesystem>
+#include <unordered_map>
 
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/model.h"
+#include "model/safetensors.h"
 
 namespace pf {
 namespace {
+
+namespace fs = std::filesystem;
 
 Result<Model> load_gguf(const std::string& path) {
   auto file = GgufFile::open(path);
@@ -17,13 +22,120 @@ Result<Model> load_gguf(const std::string& path) {
   storage.files.push_back(file->release());
   auto model = assemble(config.take(), std::move(tensors), Naming::kGguf, std::move(storage));
   if (!model.ok()) return model.status().within(path);
+  model->gguf_path = path;
   return model;
+}
+
+bool exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+Result<std::string> read_text(const std::string& path) {
+  auto file = MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  auto bytes = file->bytes();
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+// Adds a file's tensors to `tensors` and its mapping to `storage`.
+Status add_file(const std::string& path, std::vector<Tensor>& tensors, ModelStorage& storage) {
+  auto file = SafetensorsFile::open(path);
+  if (!file.ok()) return file.status();
+  tensors.insert(tensors.end(), file->tensors().begin(), file->tensors().end());
+  storage.files.push_back(file->release());
+  return {};
+}
+
+// All shards of a folder. Every tensor of the index must lie in the shard that the index names.
+Status add_shards(const fs::path& folder, const std::string& index_path,
+                  std::vector<Tensor>& tensors, ModelStorage& storage) {
+  auto text = read_text(index_path);
+  if (!text.ok()) return text.status();
+  auto index = parse_shard_index(*text);
+  if (!index.ok()) return index.status().within(index_path);
+  std::unordered_map<std::string, std::string> file_of;  // tensor -> shard
+  for (const std::string& name : index->files) {
+    size_t first = tensors.size();
+    Status s = add_file((folder / name).string(), tensors, storage);
+    if (!s.ok()) return s;
+    for (size_t i = first; i < tensors.size(); ++i) {
+      auto [at, is_new] = file_of.emplace(tensors[i].name, name);
+      if (is_new) continue;
+      return invalid(index_path + ": tensor '" + tensors[i].name + "' lies in " + at->second +
+                     " and in " + name);
+    }
+  }
+  for (const auto& [tensor, name] : index->tensors) {
+    auto at = file_of.find(tensor);
+    if (at == file_of.end() || at->second != name) {
+      return invalid(index_path + ": tensor '" + tensor + "' is not in " + name);
+    }
+  }
+  return {};
+}
+
+Result<Model> load_hugging_face(const fs::path& folder, const std::string& weights, bool sharded) {
+  auto config_text = read_text((folder / "config.json").string());
+  if (!config_text.ok()) return config_text.status();
+  std::string generation_text;
+  if (std::string path = (folder / "generation_config.json").string(); exists(path)) {
+    auto text = read_text(path);
+    if (!text.ok()) return text.status();
+    generation_text = text.take();
+  }
+  auto config = config_of_json(*config_text, generation_text);
+  if (!config.ok()) return config.status().within(folder.string());
+  std::vector<Tensor> tensors;
+  ModelStorage storage;
+  Status s =
+      sharded ? add_shards(folder, weights, tensors, storage) : add_file(weights, tensors, storage);
+  if (!s.ok()) return s;
+  auto model =
+      assemble(config.take(), std::move(tensors), Naming::kHuggingFace, std::move(storage));
+  if (!model.ok()) return model.status().within(weights);
+  return model;
+}
+
+// The one .gguf file of a folder.
+Result<std::string> only_gguf_in(const fs::path& folder) {
+  std::error_code error;
+  std::vector<std::string> found;
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    if (at->path().extension() == ".gguf") found.push_back(at->path().string());
+  }
+  if (error) return Status(Code::kNotFound, folder.string() + ": " + error.message());
+  if (found.size() == 1) return found.front();
+  return invalid(folder.string() + ": " +
+                 (found.empty() ? "no model.safetensors, model.safetensors.index.json or .gguf file"
+                                : "several .gguf files; name one of them"));
+}
+
+Result<Model> load_folder(const fs::path& folder) {
+  std::string single = (folder / "model.safetensors").string();
+  std::string index = single + ".index.json";
+  if (exists(index)) return load_hugging_face(folder, index, true);
+  if (exists(single)) return load_hugging_face(folder, single, false);
+  auto gguf = only_gguf_in(folder);
+  if (!gguf.ok()) return gguf.status();
+  return load_gguf(*gguf);
+}
+
+Result<Model> load_any(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return load_folder(path);
+  fs::path file(path);
+  if (file.extension() == ".safetensors") {
+    return load_hugging_face(file.parent_path(), path, false);
+  }
+  return load_gguf(path);
 }
 
 }  // namespace
 
 Result<Model> load_model(const std::string& path, Role role) {
-  auto model = load_gguf(path);
+  auto model = load_any(path);
   if (!model.ok()) return model;
   ModelConfig& c = model->config;
   if (c.rope_theta == 0 && role == Role::kTarget) {

@@ -81,6 +81,7 @@ Result<Model> first_layers(const Model& model, int n) {
   out.layers.assign(model.layers.begin(), model.layers.begin() + n);
   out.head_tokens = model.head_tokens;
   out.shares_embedding = model.shares_embedding;
+  out.gguf_path = model.gguf_path;
   return out;
 }
 

@@ -47,6 +47,7 @@ struct Model {
   // empty = the row is the id.
   std::vector<int32_t> head_tokens;
   bool shares_embedding = false;  // no embedding in the file: the target's is used
+  std::string gguf_path;          // the file, where it was GGUF: its metadata hold the tokenizer
   ModelStorage storage;
 };
 

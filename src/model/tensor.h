@@ -11,8 +11,8 @@
 
 namespace pf {
 
-// How a row of numbers is stored. The quantised types are those of GGUF (README, "Sources"): a row
-// is a run of blocks, and a block holds its own scale, for some types also a minimum.
+// How a row of numbers is stored. The quantised types are those of GGUF: a row is a run of
+// blocks, and a block holds its own scale, for some types also a minimum (layouts: dequantize.cc).
 enum class TensorType : uint8_t {
   kF32,
   kF16,

@@ -141,6 +141,46 @@ TEST_F(RealModel, WeightsEqualTheGolden) {
   }
 }
 
+const std::string kDraftPath = PF_SOURCE_DIR "/models/drafts/smollm2-3l/model.gguf";
+
+TEST(ShippedDraft, IsAThreeLayerDraftWithItsOwnVocabulary) {
+  auto draft = load_model(kDraftPath, Role::kDraft);
+  ASSERT_TRUE(draft.ok()) << draft.status().message();
+  EXPECT_EQ(draft->config.name, "smollm2-3l");
+  EXPECT_EQ(draft->config.n_layers, 3);
+  EXPECT_EQ(draft->config.vocabulary_size, 8192);
+  EXPECT_EQ(draft->config.n_tokens, 49152);
+  EXPECT_EQ(draft->config.rope_theta, 100000);
+  EXPECT_EQ(draft->config.generation.eos_token_ids, std::vector<int32_t>{2});
+  EXPECT_EQ(draft->head_tokens.size(), 8192u);
+  EXPECT_TRUE(draft->shares_embedding);
+  EXPECT_LE(std::filesystem::file_size(kDraftPath), 20'000'000u);
+  ThreadPool pool(2);
+  EXPECT_TRUE(check_finite(*draft, pool).ok());
+}
+
+// The draft's head was made of the target's embedding rows: whatever 4 bits cost, each row must
+// still point where its token's embedding does.
+TEST_F(RealModel, TheDraftsHeadRowsAreTheTargetsEmbeddings) {
+  auto draft = load_model(kDraftPath, Role::kDraft);
+  auto target = load_model(kPath);
+  ASSERT_TRUE(draft.ok() && target.ok());
+  Status fits = check_fits(*draft, *target);
+  ASSERT_TRUE(fits.ok()) << fits.message();
+  std::vector<float> head(576), embedding(576);
+  for (int64_t row = 0; row < 8192; ++row) {
+    dequantize_rows(draft->head, row, 1, head.data());
+    dequantize_rows(target->embedding, draft->head_tokens[static_cast<size_t>(row)], 1,
+                    embedding.data());
+    double squares = 0, size = 0;
+    for (size_t i = 0; i < 576; ++i) {
+      squares += std::pow(double{head[i]} - embedding[i], 2);
+      size += std::pow(double{embedding[i]}, 2);
+    }
+    ASSERT_LT(std::sqrt(squares / size), 0.15) << row;  // 4-bit groups of 32: about .07
+  }
+}
+
 TEST_F(RealModel, EveryWeightIsFinite) {
   auto model = load_model(kPath);
   ASSERT_TRUE(model.ok());
