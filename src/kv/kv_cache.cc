@@ -149,7 +149,8 @@ void KvCache::trim(BlockTable* table, int64_t n_tokens) {
 
 KvCache::Fork KvCache::fork(const BlockTable& from, int64_t n_tokens, BlockTable* to) {
   check(to->blocks.empty(), "a fork starts an empty table");
-  check(n_tokens <= from.filled[kTargetPlane], "a fork of tokens that are not there");
+  check(n_tokens <= (from.filled.empty() ? 0 : from.filled[kTargetPlane]),
+        "a fork of tokens that are not there");
   int64_t p = block_tokens();
   size_t n_full = static_cast<size_t>(n_tokens / p);
   Fork fork{.ok = true, .has_copy = n_tokens % p != 0};
@@ -158,6 +159,7 @@ KvCache::Fork KvCache::fork(const BlockTable& from, int64_t n_tokens, BlockTable
   for (BlockId id : to->blocks) hold(id);
   to->n_indexed = std::min(from.n_indexed, static_cast<int32_t>(n_full));
   to->filled = from.filled;
+  to->filled.resize(static_cast<size_t>(n_planes()), 0);
   for (int64_t& filled : to->filled) filled = std::min(filled, n_tokens);
   if (!fork.has_copy) return fork;
   fork.copy = {from.blocks[n_full], take_block()};

@@ -63,8 +63,10 @@ class KvCache {
   // States that the first n_tokens of `tokens` have their K and V in `plane`; lowers nothing. With
   // the target's plane, blocks that became full enter the index. Where the index holds the same
   // tokens already, the table changes over to that block, provided that no plane loses by it (else
-  // it keeps its own and asks again at the next commit): so spans and slot moves of the step must
-  // be done with. Requires: n_tokens <= tokens.size() and the table's slots.
+  // it keeps its own and asks again at the next commit). So in a step the target's plane comes
+  // last: after the slot moves, and after the other planes' commits, or what they state would be
+  // stated of a block that they have not written. Requires: n_tokens <= tokens.size() and <= the
+  // slots.
   void commit(BlockTable* table, int32_t plane, std::span<const int32_t> tokens, int64_t n_tokens,
               const std::string& salt);
 

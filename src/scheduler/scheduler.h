@@ -38,7 +38,9 @@ class Scheduler {
   explicit Scheduler(const SchedulerOptions& options);
 
   // Takes a waiting sequence; it stays valid until removed. Its request's priority and arrival and
-  // its order (unique) do not change any more. O(log n).
+  // its order (unique) do not change any more. One that waits_for_leader is passed over until its
+  // owner clears that; it may have forked a table and set kv_len by then, and starts from those, if
+  // nobody who runs has needed the blocks in between (then plan lists it as preempted). O(log n).
   void add(Sequence* sequence);
   // Forgets a sequence, in whatever state, and gives its blocks back. It may be no part of this
   // scheduler: then only its blocks are given back. O(log n) and a shift of running().
@@ -60,7 +62,9 @@ class Scheduler {
   // a step with its blocks. So the most urgent running sequence always progresses. Drafts take only
   // what is free. A sequence is admitted with the blocks of all its tokens and one more per running
   // sequence; nobody overtakes one that waits for blocks. Nobody is admitted in a step that
-  // preempted. Requires: the blocks of all can hold any one sequence.
+  // preempted. Sets kv_len (the prefix hit), and at the first admission n_cached_tokens and
+  // first_scheduled_us. O(running + admitted), besides the lookup of the admitted prefixes.
+  // Requires: the whole pool can hold any one sequence.
   void plan(int64_t now_us, std::span<const Wish> wishes, KvCache* kv, Plan* plan);
 
  private:
@@ -95,7 +99,7 @@ class Scheduler {
   std::vector<Grant> grants_;       // of the step that is being planned
   Queue waiting_;
   Queue followers_;       // the part of waiting_ that may hold blocks: forked, or to be forked
-  bool trimmed_ = false;        // in this step, what rejected drafts left has been taken back
+  bool trimmed_ = false;  // in this step, what rejected drafts left has been taken back
   uint64_t refused_order_ = 0;  // who was refused blocks last,
   int64_t refused_spare_ = -1;  // and how many blocks there were beyond one per running sequence
 };

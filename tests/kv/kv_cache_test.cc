@@ -224,6 +224,14 @@ TEST(KvCache, AForkSharesFullBlocksAndCopiesTheOpenOne) {
   check_all(kv, {&a, &b, &c});
 }
 
+TEST(KvCache, AForkOfNothingIsAnEmptyTable) {
+  KvCache kv = cache(2);
+  BlockTable a, b;
+  EXPECT_TRUE(kv.fork(a, 0, &b).ok);
+  EXPECT_TRUE(b.blocks.empty());
+  EXPECT_EQ(b.filled, std::vector<int64_t>{0});
+}
+
 TEST(KvCache, AForkWithoutABlockForItsCopyChangesNothing) {
   KvCache kv = cache(2);
   BlockTable a = run(&kv, count(6)), b;

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -40,13 +38,16 @@ class House {
 
   Sequence& add_follower(const Sequence& leader) { return make(leader.request, 1); }
 
-  // Requires: the leader's prompt has run.
-  void fork(const Sequence& leader, Sequence* follower) {
+  // Requires: the leader's prompt has run. False: no block for the copy.
+  bool try_fork(const Sequence& leader, Sequence* follower) {
     int64_t n = leader.n_prompt() - 1;
-    ASSERT_TRUE(kv.fork(leader.table, n, &follower->table).ok);
+    if (!kv.fork(leader.table, n, &follower->table).ok) return false;
     follower->kv_len = n;
     follower->waits_for_leader = false;
+    return true;
   }
+
+  void fork(const Sequence& leader, Sequence* follower) { ASSERT_TRUE(try_fork(leader, follower)); }
 
   const Plan& plan(int64_t now_us) {
     wishes_.assign(scheduler.running().size(), wish);

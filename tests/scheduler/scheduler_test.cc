@@ -188,6 +188,16 @@ TEST(Scheduler, ASequenceWaitsForTheBlocksOfAllItsTokensAndNobodyOvertakesIt) {
   EXPECT_EQ(large.state, Sequence::State::kRunning);
 }
 
+TEST(Scheduler, AdmissionLeavesABlockForEachWhoRuns) {
+  for (auto [n_blocks, n_running] : {std::pair{6, 1u}, {7, 2u}}) {
+    House house({.max_num_seqs = 4, .max_num_batched_tokens = 64}, n_blocks);
+    house.add({.n_prompt = 7});
+    house.step(0);
+    house.add({.n_prompt = 16, .first_token = 100});  // 4 blocks beside 2
+    EXPECT_EQ(house.plan(0).sequences.size(), n_running) << n_blocks;
+  }
+}
+
 // 5 blocks, two sequences of 2: the first takes the fifth, its fourth comes from the second.
 TEST(Scheduler, TheLeastUrgentIsPreemptedAndComesBack) {
   House house({.max_num_seqs = 2, .max_num_batched_tokens = 64}, 5);
@@ -282,6 +292,20 @@ TEST(Scheduler, AForkThatWaitsGivesItsBlocksToThoseWhoRun) {
   house.finish(&leader);
   house.step(0);
   EXPECT_EQ(follower.n_generated(), 1) << "it recomputes what the cache has lost";
+}
+
+TEST(Scheduler, AForkThatWaitsDoesNotBlockTheFirstInTheQueue) {
+  House house({.max_num_seqs = 1, .max_num_batched_tokens = 32}, 6);
+  Sequence& leader = house.add({.n_prompt = 6});
+  Sequence& follower = house.add_follower(leader);
+  house.step(0);
+  house.fork(leader, &follower);
+  house.finish(&leader);
+  Sequence& urgent =
+      house.add({.n_prompt = 24, .priority = -1, .first_token = 100});  // all 6 blocks
+  house.plan(0);
+  EXPECT_EQ(urgent.state, Sequence::State::kRunning);
+  EXPECT_EQ(house.last_plan().preempted, std::vector<Sequence*>{&follower});
 }
 
 TEST(Scheduler, RemoveWorksInEveryState) {
