@@ -160,6 +160,9 @@ void Step::commit() {
   moves_.clear();
   for (Row& row : rows_) place_accepted(&row);
   if (!moves_.empty()) parts_.target->move_slots(moves_);
+  // The target's plane last: a block that becomes full may give way to an equal one in the index,
+  // and what is then said of the table is said of that block.
+  for (Row& row : rows_) commit_planes(&row);
   for (Row& row : rows_)
     if (!row.live->forked) fork_siblings(row.live);
   if (!copies_.empty()) {

@@ -85,6 +85,7 @@ class Step {
   void add_score_jobs(Row* row, size_t first_logit_row);
   void append_scores(const Row& row);
   void place_accepted(Row* row);
+  void commit_planes(Row* row);
   FinishReason reason_to_end(const Sequence& s, const AcceptResult& result) const;
   void fork_siblings(Live* live);
   void count_round(const Row& row, const DraftTree& tree, const AcceptResult& result);

@@ -134,36 +134,46 @@ void Step::append_scores(const Row& row) {
 }
 
 void Step::place_accepted(Row* row) {
+  if (row->job < 0) return;
   Sequence* s = row->plan.sequence;
-  const std::string& salt = s->request->cache_salt;
-  int64_t filled = s->kv_len + row->plan.n_rows;
-  static const AcceptResult kNothing;
-  const AcceptResult& result = row->job < 0 ? kNothing : results_[static_cast<size_t>(row->job)];
-  const Segment* segment =
-      row->plan.n_rows > 0 ? &batch_.segments[static_cast<size_t>(row->segment)] : nullptr;
-  for (size_t j = 0; j < result.path.size(); ++j, ++filled) {
-    int64_t from = segment->node_slot(result.path[j]);
-    if (from != filled)
-      moves_.push_back({row->segment, static_cast<int32_t>(from), static_cast<int32_t>(filled)});
+  const AcceptResult& result = results_[static_cast<size_t>(row->job)];
+  const Segment& segment = batch_.segments[static_cast<size_t>(row->segment)];
+  int64_t to = row->n_before;
+  for (int32_t node : result.path) {
+    int64_t from = segment.node_slot(node);
+    if (from != to)
+      moves_.push_back({row->segment, static_cast<int32_t>(from), static_cast<int32_t>(to)});
+    ++to;
   }
   for (int32_t t : result.tokens) {
     s->tokens.push_back(t);
     if (s->counts) s->counts->add_output(t);
   }
-  // The last token of the round is not fed: it stays pending, also where an end cut a run behind
-  // an accepted node.
-  filled = std::min(filled, std::max(row->n_before, s->n_tokens() - 1));
-  if (segment != nullptr) kv_.commit(&s->table, kTargetPlane, s->tokens, filled, salt);
-  s->kv_len = filled;
-  if (row->job < 0) return;
   if (s->first_token_us < 0) s->first_token_us = clock_.now_us();
   row->finish = reason_to_end(*s, result);
-  if (s->drafter < 0 || row->plan.n_draft == 0) return;
-  Drafter& drafter = parts_.drafters[s->drafter];
-  if (drafter.plane() < 0) return;
-  const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
-  int64_t drafted = drafter.filled_after(tree, result.path, row->n_before);
-  kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(drafted, s->n_tokens() - 1), salt);
+}
+
+void Step::commit_planes(Row* row) {
+  Sequence* s = row->plan.sequence;
+  const std::string& salt = s->request->cache_salt;
+  if (row->finish == FinishReason::kCorrupted) return;  // nobody shall find this K and V again
+  static const std::vector<int32_t> kNoPath;
+  const std::vector<int32_t>& path =
+      row->job < 0 ? kNoPath : results_[static_cast<size_t>(row->job)].path;
+  if (row->job >= 0 && row->plan.n_draft > 0) {
+    Drafter& drafter = parts_.drafters[s->drafter];
+    const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
+    if (drafter.plane() >= 0) {
+      int64_t filled = drafter.filled_after(tree, path, row->n_before);
+      kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, s->n_tokens() - 1), salt);
+    }
+  }
+  if (row->plan.n_rows == 0) return;
+  // The last token of the round is not fed: it stays pending, also where an end cut a run behind
+  // an accepted node.
+  int64_t filled = s->kv_len + row->plan.n_rows + static_cast<int64_t>(path.size());
+  s->kv_len = std::min(filled, std::max(row->n_before, s->n_tokens() - 1));
+  kv_.commit(&s->table, kTargetPlane, s->tokens, s->kv_len, salt);
 }
 
 FinishReason Step::reason_to_end(const Sequence& s, const AcceptResult& result) const {
@@ -197,7 +207,7 @@ void Step::count_round(const Row& row, const DraftTree& tree, const AcceptResult
   figures_.n_generated_tokens += static_cast<int64_t>(result.tokens.size());
   ++figures_.n_rounds;
   if (row.n_before == s->n_prompt()) {
-    figures_.n_prompt_tokens += s->n_prompt();  // its first token: no round of decoding
+    if (s->index == 0) figures_.n_prompt_tokens += s->n_prompt();  // no round of decoding
     --figures_.n_rounds;
     if (tree.size() == 0) return;
     ++figures_.n_rounds;

@@ -8,7 +8,7 @@ namespace pf {
 // exp and log in plain multiplications and additions: loops over them vectorise, and every device
 // that rounds each operation to nearest gives the same bits (coupled text relies on that).
 
-// e^x for x <= 0, relative error < 2e-7; x below -87 gives 0, so does -infinity.
+// e^x for x <= 0, relative error < 2e-7; x below -87 gives 0, so does -infinity; NaN stays NaN.
 // x = n ln2 + r with |r| <= ln2 / 2; e^r by its Taylor polynomial of degree 7 (r^8/8! < 6e-9).
 inline float exp_nonpositive(float x) {
   float clamped = x < -87.0f ? -87.0f : x;
@@ -23,7 +23,8 @@ inline float exp_nonpositive(float x) {
                                  r * (0.0083333338f + r * (0.0013888889f + r * 1.9841270e-4f))))));
   int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(12582912.0f);
   float scaled = std::bit_cast<float>(std::bit_cast<int32_t>(e) + (exponent << 23));
-  return x < -87.0f ? 0.0f : scaled;
+  float e_x = x < -87.0f ? 0.0f : scaled;
+  return x == x ? e_x : x;
 }
 
 // Natural logarithm of a positive normal x, error < 3e-7 relative to max(1, |log x|).

@@ -21,6 +21,7 @@ constexpr std::string_view kQwen2Pattern =
 constexpr std::string_view kWhiteSpace =
     R"(\x09-\x0d\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr size_t kMaxPatternBytes = 16384;
+constexpr size_t kMaxPatterns = 32;   // each is a level of recursion
 constexpr int64_t kMaxLimitHits = 8;  // per text; beyond them the safe rule takes all the rest
 
 // \s and \S spelled out, inside and outside of brackets. \S inside brackets stays PCRE2's own.
@@ -95,6 +96,9 @@ struct PreTokenizer::Scratch {
 void PreTokenizer::FreeCode::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
 
 Result<PreTokenizer> PreTokenizer::create(const std::vector<std::string>& patterns) {
+  if (patterns.size() > kMaxPatterns)
+    return invalid("pre-tokenizer: " + std::to_string(patterns.size()) +
+                   " patterns, the limit is " + std::to_string(kMaxPatterns));
   PreTokenizer made;
   for (size_t i = 0; i < patterns.size(); ++i) {
     const std::string where = "pre-tokenizer pattern " + std::to_string(i);

@@ -87,9 +87,15 @@ Status read_tokens(const Json& root, Vocabulary* v) {
   const Json& vocab = at(model, "vocab");
   if (!vocab.is_object()) return wrong("model.vocab is not an object");
   const bool byte_fallback = flag_at(model, "byte_fallback", false);
+  const size_t n_most = vocab.size() + at(root, "added_tokens").size();
+  const auto beyond = [&](const Json& id) {
+    return wrong("id " + id.dump() + " leaves ids without a token: there are at most " +
+                 std::to_string(n_most) + " tokens");
+  };
   std::vector<bool> known;
   for (const auto& [text, id] : vocab.items()) {
     if (!is_id(id)) return wrong("model.vocab: token " + excerpt(text) + " has no valid id");
+    if (id.get<size_t>() >= n_most) return beyond(id);
     const bool byte = byte_fallback && text.size() == 6 && text.starts_with("<0x");
     const Status s = place_token(text, id.get<int64_t>(),
                                  byte ? TokenType::kByte : TokenType::kNormal, v, &known);
@@ -99,6 +105,7 @@ Status read_tokens(const Json& root, Vocabulary* v) {
     const std::string text = text_at(added, "content");
     const Json& id = at(added, "id");
     if (!is_id(id) || text.empty()) return wrong("added_tokens: an entry lacks id or content");
+    if (id.get<size_t>() >= n_most) return beyond(id);
     const bool special = flag_at(added, "special", false);
     const Status s =
         place_token(text, id.get<int64_t>(),
@@ -213,20 +220,29 @@ Status read_normalizer(const Json& step, Vocabulary* v) {
   return unsupported("the normalizer " + excerpt(type));
 }
 
-std::optional<int32_t> id_of(const std::string& text, const Vocabulary& v) {
-  for (size_t i = 0; i < v.tokens.size() && !text.empty(); ++i)
-    if (v.tokens[i] == text) return static_cast<int32_t>(i);
-  return std::nullopt;
-}
+class TokenIds {
+ public:
+  explicit TokenIds(const Vocabulary& v) {
+    for (size_t i = 0; i < v.tokens.size(); ++i)
+      ids_.try_emplace(v.tokens[i], static_cast<int32_t>(i));
+  }
+  std::optional<int32_t> of(const std::string& text) const {
+    const auto found = ids_.find(text);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::unordered_map<std::string_view, int32_t> ids_;
+};
 
 // TemplateProcessing says which special tokens stand before and after a text.
-void read_post_processor(const Json& step, Vocabulary* v) {
-  for (const Json& inner : at(step, "processors")) read_post_processor(inner, v);
+void read_post_processor(const Json& step, const TokenIds& ids, Vocabulary* v) {
+  for (const Json& inner : at(step, "processors")) read_post_processor(inner, ids, v);
   if (text_at(step, "type") != "TemplateProcessing") return;
   bool after_text = false;
   for (const Json& part : at(step, "single")) {
     if (part.is_object() && part.contains("Sequence")) after_text = true;
-    const auto id = id_of(text_at(at(part, "SpecialToken"), "id"), *v);
+    const auto id = ids.of(text_at(at(part, "SpecialToken"), "id"));
     if (!id) continue;
     (after_text ? v->eos : v->bos) = id;
     (after_text ? v->add_eos : v->add_bos) = true;
@@ -238,7 +254,7 @@ std::string token_text(const Json& config, const char* key) {
   return t.is_string() ? t.get<std::string>() : text_at(t, "content");
 }
 
-Status read_config(std::string_view text, Vocabulary* v) {
+Status read_config(std::string_view text, const TokenIds& ids, Vocabulary* v) {
   Result<Json> config = parse(text, "tokenizer_config.json");
   if (!config.ok()) return config.status();
   const std::pair<const char*, std::optional<int32_t>*> named[] = {{"bos_token", &v->bos},
@@ -246,7 +262,7 @@ Status read_config(std::string_view text, Vocabulary* v) {
                                                                    {"unk_token", &v->unk},
                                                                    {"pad_token", &v->pad}};
   for (const auto& [key, id] : named)
-    if (const auto found = id_of(token_text(*config, key), *v)) *id = found;
+    if (const auto found = ids.of(token_text(*config, key))) *id = found;
   v->add_bos = flag_at(*config, "add_bos_token", v->add_bos) && v->bos;
   v->add_eos = flag_at(*config, "add_eos_token", v->add_eos) && v->eos;
   const Json& chat = at(*config, "chat_template");
@@ -278,11 +294,12 @@ Result<Vocabulary> read_tokenizer_json(std::string_view json, std::string_view c
   // No pattern means no cutting here, while an empty list means the patterns that `pre` names.
   if (byte_level && v.pre_patterns.empty()) v.pre_patterns.emplace_back("(?s).+");
   v.ignore_merges = flag_at(model, "ignore_merges", false);
-  v.unk = id_of(text_at(model, "unk_token"), v);
+  const TokenIds ids(v);
+  v.unk = ids.of(text_at(model, "unk_token"));
   if (v.unk && v.types[*v.unk] != TokenType::kNormal) v.types[*v.unk] = TokenType::kUnknown;
-  read_post_processor(at(*root, "post_processor"), &v);
+  read_post_processor(at(*root, "post_processor"), ids, &v);
   if (!config_json.empty())
-    if (Status s = read_config(config_json, &v); !s.ok()) return s;
+    if (Status s = read_config(config_json, ids, &v); !s.ok()) return s;
   if (v.kind == VocabularyKind::kSentencePieceBpe && v.merges.empty())
     return wrong("model.merges is empty");
   if (Status s = check_vocabulary(&v); !s.ok()) return s.within("tokenizer.json");

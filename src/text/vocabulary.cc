@@ -10,6 +10,7 @@ namespace pf {
 namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
+constexpr size_t kMaxMarkerBytes = 256;  // markers are looked for at every byte of a text
 
 using Ids = std::unordered_map<std::string_view, int32_t>;
 
@@ -44,6 +45,10 @@ Status check_tokens(const Vocabulary& v, Ids* ids) {
     if (v.types[i] == TokenType::kUnused) continue;
     if (v.tokens[i].empty() && v.types[i] != TokenType::kNormal)
       return invalid("vocabulary: special token " + number(i) + " is empty");
+    const bool marker = v.types[i] == TokenType::kControl || v.types[i] == TokenType::kUserDefined;
+    if (marker && v.tokens[i].size() > kMaxMarkerBytes)
+      return invalid("vocabulary: special token " + number(i) + " is longer than " +
+                     number(kMaxMarkerBytes) + " bytes");
     const auto [known, fresh] = ids->emplace(v.tokens[i], static_cast<int32_t>(i));
     if (!fresh)
       return invalid("vocabulary: tokens " + std::to_string(known->second) + " and " + number(i) +

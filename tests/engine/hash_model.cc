@@ -102,8 +102,13 @@ void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
     for (int32_t parent : open) {
       read_logits(parent + 1, 1, {logits.data(), {1, model_.vocabulary}});
       for (size_t t = 0; t < top.size(); ++t) top[t] = {static_cast<int32_t>(t), logits[t]};
-      GrowthPoint at{parent, job.base + static_cast<int64_t>(job.committed.size()) + depth,
-                     job.n_generated + depth, job.params, job.stop, job.counts, job.key,
+      GrowthPoint at{parent,
+                     job.base + static_cast<int64_t>(job.committed.size()) + depth,
+                     job.n_generated + depth,
+                     job.params,
+                     job.stop,
+                     job.counts,
+                     job.key,
                      job.policy.rule == Acceptance::kCoupled};
       int32_t n = add_children(at, top, std::min(width, job.n_draft - tree->size()), tree);
       for (int32_t i = 0; i < n; ++i) next.push_back(tree->size() - n + i);

@@ -18,6 +18,7 @@ TEST(FastMath, ExpIsWithinItsBound) {
   }
   EXPECT_EQ(exp_nonpositive(0), 1.0f);
   EXPECT_EQ(exp_nonpositive(-88), 0.0f);
+  EXPECT_TRUE(std::isnan(exp_nonpositive(std::nanf(""))));
   EXPECT_EQ(exp_nonpositive(-std::numeric_limits<float>::infinity()), 0.0f);
 }
 

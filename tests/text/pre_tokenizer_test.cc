@@ -54,6 +54,7 @@ TEST(PreTokenizer, UnknownNameAndWrongPatternAreRefused) {
   const auto wrong = PreTokenizer::create({"ok", "(unclosed"});
   EXPECT_EQ(wrong.status().code(), Code::kInvalidArgument);
   EXPECT_NE(wrong.status().message().find("pattern 1"), std::string::npos);
+  EXPECT_FALSE(PreTokenizer::create(std::vector<std::string>(33, "a")).ok());
   EXPECT_FALSE(PreTokenizer::create({std::string(20000, 'a')}).ok());
 }
 

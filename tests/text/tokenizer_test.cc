@@ -117,9 +117,8 @@ Vocabulary small_byte_level() {
 
 TEST(ByteLevel, MergesByRank) {
   const Tokenizer t = Tokenizer::create(small_byte_level()).take();
-  EXPECT_EQ(t.encode("abc"), (Ids{5}));  // bc, then a + bc
-  EXPECT_EQ(t.encode("ab abc"),
-            (Ids{3, 6, 5}));  // " abc": bc (0), then Ġa (3): a+bc (2) goes first
+  EXPECT_EQ(t.encode("abc"), (Ids{5}));           // bc, then a + bc
+  EXPECT_EQ(t.encode("ab abc"), (Ids{3, 6, 5}));  // " abc": bc (0), then a + bc (2) before Ġa (3)
 }
 
 TEST(ByteLevel, ByteWithoutTokenIsDropped) {

@@ -53,6 +53,8 @@ TEST(CheckVocabulary, HostileOnesAreRefusedByName) {
   EXPECT_TRUE(has(refusal([](Vocabulary* v) { v->merges = {{"b", "a"}}; }), "result"));
   EXPECT_TRUE(has(refusal([](Vocabulary* v) { v->merges.emplace_back("a", "b"); }), "twice"));
   EXPECT_TRUE(has(refusal([](Vocabulary* v) { v->merges = {{"", "a"}}; }), "for ever"));
+  EXPECT_TRUE(
+      has(refusal([](Vocabulary* v) { v->tokens[3].assign(257, 'x'); }), "longer than 256"));
   for (int32_t id : {-1, 4, INT32_MAX})
     EXPECT_TRUE(has(refusal([&](Vocabulary* v) { v->eos = id; }), "eos token is"));
   EXPECT_TRUE(has(refusal([](Vocabulary* v) { v->add_bos = true; }), "add_bos"));
@@ -148,8 +150,7 @@ TEST(TokenizerJson, HostileOnesAreRefused) {
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
   };
-  EXPECT_TRUE(
-      has(message([](json* j) { (*j)["model"]["vocab"]["z"] = 9; }), "no token has the id 6"));
+  EXPECT_TRUE(has(message([](json* j) { (*j)["model"]["vocab"]["z"] = 9; }), "id 9 leaves ids"));
   EXPECT_TRUE(has(message([](json* j) { (*j)["model"]["vocab"]["z"] = 3; }), "id 3 is both"));
   EXPECT_TRUE(has(message([](json* j) { (*j)["model"]["vocab"]["z"] = -1; }), "no valid id"));
   EXPECT_TRUE(has(message([](json* j) { (*j)["model"]["vocab"]["z"] = 1e18; }), "no valid id"));
@@ -163,6 +164,11 @@ TEST(TokenizerJson, HostileOnesAreRefused) {
   EXPECT_TRUE(has(message([](json* j) { (*j)["normalizer"]["type"] = "Lowercase"; }), "Lowercase"));
   EXPECT_TRUE(has(message([](json* j) { (*j)["pre_tokenizer"] = nullptr; }), "neither"));
   EXPECT_TRUE(has(message([](json* j) { (*j)["added_tokens"][0] = 3; }), "added_tokens"));
+  EXPECT_TRUE(has(message([](json* j) {
+                    (*j)["model"]["vocab"]["z"] = 7;
+                    (*j)["added_tokens"].push_back({{"id", 4}, {"content", "<end>"}});
+                  }),
+                  "no token has the id 6"));
   EXPECT_FALSE(read_tokenizer_json("").ok());
   EXPECT_FALSE(read_tokenizer_json("[1]").ok());
   EXPECT_FALSE(read_tokenizer_json(small_json().dump().substr(0, 300)).ok());

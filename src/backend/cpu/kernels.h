@@ -34,7 +34,10 @@ constexpr int64_t step_width(WeightFormat f) {  // k per step
   return f == WeightFormat::kF32 ? 1 : f == WeightFormat::kBf16 ? 2 : kGroup;
 }
 constexpr int64_t step_bytes(WeightFormat f) {  // of one tile
-  return f == WeightFormat::kF32 ? 64 : f == WeightFormat::kBf16 ? 64 : f == WeightFormat::kInt8 ? 544 : 320;
+  return f == WeightFormat::kF32    ? 64
+         : f == WeightFormat::kBf16 ? 64
+         : f == WeightFormat::kInt8 ? 544
+                                    : 320;
 }
 constexpr int64_t row_step_bytes(WeightFormat f) {  // of one activation row
   return f == WeightFormat::kF32 ? 4 : f == WeightFormat::kBf16 ? 4 : kGroup + 8;
@@ -45,7 +48,7 @@ struct GemmArgs {
   int64_t tile_bytes;        // from tile to tile
   const std::byte* rows;     // one packed chunk
   int64_t n_steps;
-  float* out;                // [tiles][M][16]
+  float* out;  // [tiles][M][16]
 };
 using GemmKernel = void (*)(const GemmArgs&);
 
@@ -53,12 +56,12 @@ using GemmKernel = void (*)(const GemmArgs&);
 struct AttendArgs {
   const float* const* queries;  // [rows]: the heads of the row that share this KV head, scaled
   int64_t n_rows;
-  int64_t heads_per_row;        // consecutive, D apart
-  int64_t head_width;           // D, a multiple of 16
-  const void* const* keys;      // [n_keys]: each D values
+  int64_t heads_per_row;    // consecutive, D apart
+  int64_t head_width;       // D, a multiple of 16
+  const void* const* keys;  // [n_keys]: each D values
   const void* const* values;
-  int64_t n_keys;               // a range between multiples of kKeyTile, or the open end
-  float* const* states;         // [rows]: per head max, sum, acc[D]; D + 2 floats apart; continued
+  int64_t n_keys;        // a range between multiples of kKeyTile, or the open end
+  float* const* states;  // [rows]: per head max, sum, acc[D]; D + 2 floats apart; continued
 };
 inline constexpr int64_t kKeyTile = 16;
 

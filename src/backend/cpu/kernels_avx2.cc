@@ -16,7 +16,9 @@
 namespace pf {
 namespace {
 
-inline __m256i load(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline __m256i load(const std::byte* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
 inline __m256i broadcast(const std::byte* p) {
   int v;
   std::memcpy(&v, p, 4);
@@ -52,7 +54,8 @@ void gemm_float(const GemmArgs& a) {
           acc[m][h] = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(tile[h], 16)),
                                       _mm256_castsi256_ps(_mm256_slli_epi32(row, 16)), acc[m][h]);
         } else {
-          acc[m][h] = _mm256_fmadd_ps(_mm256_castsi256_ps(tile[h]), _mm256_castsi256_ps(row), acc[m][h]);
+          acc[m][h] =
+              _mm256_fmadd_ps(_mm256_castsi256_ps(tile[h]), _mm256_castsi256_ps(row), acc[m][h]);
         }
       }
     }
@@ -65,7 +68,8 @@ inline __m256i dot4(__m256i sum, __m256i u, __m256i s) {
   const __m256i even = _mm256_set1_epi16(0x00ff);
   __m256i u0 = _mm256_and_si256(u, even), u1 = _mm256_srli_epi16(u, 8);
   __m256i s0 = _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8), s1 = _mm256_srai_epi16(s, 8);
-  return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(u0, s0), _mm256_madd_epi16(u1, s1)));
+  return _mm256_add_epi32(sum,
+                          _mm256_add_epi32(_mm256_madd_epi16(u0, s0), _mm256_madd_epi16(u1, s1)));
 }
 
 template <bool kFour, int M>
@@ -79,7 +83,8 @@ void gemm_int(const GemmArgs& a) {
     __m256i sum[M][2];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m256i start = _mm256_setzero_si256();
-      if constexpr (!kFour) start = _mm256_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm256_set1_epi32(-128));
+      if constexpr (!kFour)
+        start = _mm256_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm256_set1_epi32(-128));
       sum[m][0] = sum[m][1] = start;
     }
     PF_UNROLL for (int q = 0; q < 8; ++q) {
@@ -102,7 +107,8 @@ void gemm_int(const GemmArgs& a) {
       __m256 s = _mm256_castsi256_ps(broadcast(x + (8 * M + m) * 4));
       __m256 total = _mm256_mul_ps(s, _mm256_cvtepi32_ps(broadcast(x + (9 * M + m) * 4)));
       PF_UNROLL for (int h = 0; h < 2; ++h) {
-        acc[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[m][h]), _mm256_mul_ps(half(scales, h), s), acc[m][h]);
+        acc[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[m][h]),
+                                    _mm256_mul_ps(half(scales, h), s), acc[m][h]);
         if constexpr (kFour) acc[m][h] = _mm256_fmadd_ps(half(scales + 32, h), total, acc[m][h]);
       }
     }
@@ -113,7 +119,8 @@ void gemm_int(const GemmArgs& a) {
 template <WeightFormat F, int R, int M>
 constexpr GemmKernel gemm_or_null() {
   if constexpr (R > 1) return nullptr;  // sixteen registers hold one tile
-  if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16) return gemm_float<F == WeightFormat::kBf16, M>;
+  if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16)
+    return gemm_float<F == WeightFormat::kBf16, M>;
   return gemm_int<F == WeightFormat::kInt4, M>;
 }
 
@@ -123,7 +130,8 @@ constexpr GemmKernel gemm_or_null() {
 
 const CpuKernels* kernels_avx2() {
   static const CpuKernels table = make_table("avx2");
-  bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             __builtin_cpu_supports("f16c");
   return has ? &table : nullptr;
 }
 

@@ -33,14 +33,14 @@ inline void ask(const std::byte* p) {
 
 template <int R, int M>
 inline void store(const __m512 (&acc)[R][M], float* out) {
-  PF_UNROLL for (int r = 0; r < R; ++r)
-    PF_UNROLL for (int m = 0; m < M; ++m) _mm512_storeu_ps(out + (r * M + m) * 16, acc[r][m]);
+  PF_UNROLL for (int r = 0; r < R; ++r) PF_UNROLL for (int m = 0; m < M; ++m)
+      _mm512_storeu_ps(out + (r * M + m) * 16, acc[r][m]);
 }
 
 template <int R, int M>
 inline void clear(__m512 (&acc)[R][M]) {
-  PF_UNROLL for (int r = 0; r < R; ++r)
-    PF_UNROLL for (int m = 0; m < M; ++m) acc[r][m] = _mm512_setzero_ps();
+  PF_UNROLL for (int r = 0; r < R; ++r) PF_UNROLL for (int m = 0; m < M; ++m) acc[r][m] =
+      _mm512_setzero_ps();
 }
 
 template <bool kPairs, int R, int M>
@@ -61,7 +61,8 @@ void gemm_float(const GemmArgs& a) {
           acc[r][m] = _mm512_dpbf16_ps(acc[r][m], reinterpret_cast<__m512bh>(tile[r]),
                                        reinterpret_cast<__m512bh>(row));
         else
-          acc[r][m] = _mm512_fmadd_ps(_mm512_castsi512_ps(tile[r]), _mm512_castsi512_ps(row), acc[r][m]);
+          acc[r][m] =
+              _mm512_fmadd_ps(_mm512_castsi512_ps(tile[r]), _mm512_castsi512_ps(row), acc[r][m]);
       }
     }
   }
@@ -80,7 +81,8 @@ void gemm_int(const GemmArgs& a) {
     __m512i sum[R][M];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m512i start = _mm512_setzero_si512();
-      if constexpr (!kFour) start = _mm512_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm512_set1_epi32(-128));
+      if constexpr (!kFour)
+        start = _mm512_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm512_set1_epi32(-128));
       PF_UNROLL for (int r = 0; r < R; ++r) sum[r][m] = start;
     }
     PF_UNROLL for (int q = 0; q < 8; q += 2) {
@@ -111,7 +113,8 @@ void gemm_int(const GemmArgs& a) {
       const std::byte* scales = w + r * a.tile_bytes + (kFour ? 256 : 512);
       __m512 d = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
       __m512 min = _mm512_setzero_ps();
-      if constexpr (kFour) min = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales + 32)));
+      if constexpr (kFour)
+        min = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales + 32)));
       PF_UNROLL for (int m = 0; m < M; ++m) {
         __m512 s = broadcast_float(x + (8 * M + m) * 4);
         acc[r][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][m]), _mm512_mul_ps(d, s), acc[r][m]);
@@ -132,9 +135,7 @@ constexpr GemmKernel gemm_or_null() {
   } else {
     if constexpr (2 * R * M + 2 * R + 4 <= 32) return gemm_int<F == WeightFormat::kInt4, R, M>;
   }
-  // Past the registers the compiler would spill; one tile always exists.
-  if constexpr (R == 1) return gemm_int<F == WeightFormat::kInt4, R, M>;
-  return nullptr;
+  return nullptr;  // past the registers; one tile always fits
 }
 
 #include "backend/cpu/vector_ops.inc.h"

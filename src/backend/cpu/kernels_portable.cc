@@ -51,7 +51,8 @@ void step_int(const std::byte* w, const std::byte* x, float (*acc)[16]) {
       int32_t d = kFour ? 0 : -128 * sum;
       for (int q = 0; q < 8; ++q)
         for (int b = 0; b < 4; ++b) {
-          int32_t v = kFour ? weights[(q / 2) * 64 + r * 4 + b] >> (q % 2 * 4) & 15 : weights[q * 64 + r * 4 + b];
+          int32_t v = kFour ? weights[(q / 2) * 64 + r * 4 + b] >> (q % 2 * 4) & 15
+                            : weights[q * 64 + r * 4 + b];
           d += v * rows[(q * M + m) * 4 + b];
         }
       acc[m][r] += static_cast<float>(d) * (f16_at(scales, r) * s);

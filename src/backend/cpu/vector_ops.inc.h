@@ -77,8 +77,8 @@ inline constexpr int64_t kMaxHeadWidth = 256;
 
 // Online softmax (Milakov & Gimelshein 2018) over tiles of 16 keys: per tile the new maximum, then
 // sum and accumulator are scaled once and extended key by key in position order.
-inline void attend_tile(const float* q, const float* keys, const float* values, int64_t n, int64_t D,
-                        float* state) {
+inline void attend_tile(const float* q, const float* keys, const float* values, int64_t n,
+                        int64_t D, float* state) {
   float score[kKeyTile];
   for (int64_t j = 0; j < kKeyTile; ++j) score[j] = j < n ? dot(q, keys + j * D, D) : -INFINITY;
   float max = state[0];

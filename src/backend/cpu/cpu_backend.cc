@@ -1,0 +1,262 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "backend/cpu/cpu_model.h"
+#include "sampling/grow.h"
+
+namespace pf {
+namespace {
+
+const char* weights_name(CpuOptions::Weights w) {
+  constexpr const char* kNames[] = {"fp32", "bf16", "int8", "int4"};
+  return kNames[static_cast<int>(w)];
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(CpuModel model, const CpuOptions& options, ThreadPool& pool)
+      : options_(options),
+        pool_(pool),
+        model_(std::move(model)),
+        plane_(model_.L, options.n_blocks, model_.G, options.block_tokens, model_.D, model_.f32),
+        forward_(model_, options_, pool, &plane_) {
+    info_.device = std::string("cpu (") + model_.kernels->name + ")";
+    info_.dtype = weights_name(options.weights);
+    info_.vocabulary_size = model_.V;
+    info_.max_context = options.max_context;
+    for (const CpuLayer& l : model_.layers)
+      for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down})
+        info_.bytes_per_step += w->bytes();
+    info_.bytes_per_step += model_.head.bytes();
+    info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
+    info_.kv_bytes = plane_.bytes();
+    info_.scratch_bytes = forward_.scratch_bytes();
+  }
+
+  const BackendInfo& info() const override { return info_; }
+
+  void forward(const Batch& batch) override {
+    batch_ = batch;
+    forward_.run(batch_);
+  }
+
+  void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override {
+    for (size_t first = 0; first < jobs.size();) {
+      // As many whole trees as there is room for; their logit rows follow each other.
+      size_t end = first;
+      int32_t begin_row = first_logit_row(jobs[first]), n = 0;
+      while (end < jobs.size() && first_logit_row(jobs[end]) + n_rows(jobs[end]) - begin_row <=
+                                      options_.head_chunk_rows) {
+        n = first_logit_row(jobs[end]) + n_rows(jobs[end]) - begin_row;
+        ++end;
+      }
+      check(end > first, "a tree has more rows than there is room for");
+      View<float, 2> logits = forward_.logits(begin_row, n);
+      pool_.run([&](int thread) {
+        for (size_t j = first + static_cast<size_t>(thread); j < end;
+             j += static_cast<size_t>(pool_.size())) {
+          AcceptInput in = jobs[j].input;
+          in.logits = logits.rows(first_logit_row(jobs[j]) - begin_row, n_rows(jobs[j]));
+          pf::accept(in, &results[j]);
+        }
+      });
+      first = end;
+    }
+  }
+
+  void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) override {
+    for (size_t first = 0; first < jobs.size();) {
+      size_t end = first;
+      int32_t row = jobs[first].logit_row;
+      while (end < jobs.size() && jobs[end].logit_row - row < options_.head_chunk_rows) ++end;
+      View<float, 2> logits = forward_.logits(row, jobs[end - 1].logit_row - row + 1);
+      for (size_t j = first; j < end; ++j)
+        results[j] =
+            logprobs_of(logits[jobs[j].logit_row - row].span(), jobs[j].token, jobs[j].n_top);
+      first = end;
+    }
+  }
+
+  void read_logits(int32_t first, int32_t n, View<float, 2> out) override {
+    for (int32_t done = 0; done < n;) {
+      int32_t part = std::min(n - done, options_.head_chunk_rows);
+      View<float, 2> logits = forward_.logits(first + done, part);
+      std::copy_n(logits.data, logits.size(), out.rows(done, part).data);
+      done += part;
+    }
+  }
+
+  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override;
+
+  void copy_blocks(std::span<const BlockCopy> copies) override {
+    for (BlockCopy c : copies) plane_.copy_block(c);
+  }
+  void move_slots(std::span<const SlotMove> moves) override {
+    for (const SlotMove& m : moves)
+      plane_.move_slot(batch_.segments[static_cast<size_t>(m.segment)], m.from, m.to);
+  }
+
+ private:
+  int32_t first_logit_row(const AcceptJob& job) const {
+    const Segment& s = batch_.segments[static_cast<size_t>(job.segment)];
+    auto at = std::lower_bound(batch_.logit_rows.begin(), batch_.logit_rows.end(),
+                               s.first_row + s.n_plain - 1);
+    return static_cast<int32_t>(at - batch_.logit_rows.begin());
+  }
+  int32_t n_rows(const AcceptJob& job) const {
+    const Segment& s = batch_.segments[static_cast<size_t>(job.segment)];
+    return s.n_rows - s.n_plain + 1;
+  }
+
+  // One draft while it grows.
+  struct Growth {
+    size_t job;
+    std::vector<int32_t> open;  // nodes of the last level; {kRoot} at first
+    int32_t first_logit_row;    // of the present pass
+  };
+  void grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees, int32_t depth);
+  bool grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits, int32_t depth,
+                DraftTree* tree, std::vector<TokenProbability>* top);
+  void most_likely(std::span<const float> logits, std::vector<TokenProbability>* top) const;
+
+  CpuOptions options_;
+  ThreadPool& pool_;
+  CpuModel model_;
+  KvPlane plane_;
+  CpuForward forward_;
+  BackendInfo info_;
+  Batch batch_;  // of the last forward
+  std::vector<Growth> growing_;
+  std::vector<std::vector<TokenProbability>> top_;  // by thread
+};
+
+void CpuBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  growing_.clear();
+  top_.resize(static_cast<size_t>(pool_.size()));
+  batch_.clear();
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    trees[j].clear();
+    batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks,
+               jobs[j].n_draft > 0 ? Batch::Logits::kLast : Batch::Logits::kNone);
+    if (jobs[j].n_draft > 0)
+      growing_.push_back(
+          {j, {DraftTree::kRoot}, static_cast<int32_t>(batch_.logit_rows.size()) - 1});
+  }
+  forward_.run(batch_);
+  for (int32_t depth = 1; !growing_.empty(); ++depth) {
+    grow_level(jobs, trees, depth);
+    if (growing_.empty()) return;
+    // Feed the new level. A chain's node is a plain row behind what is there; a tree is fed with
+    // its root again, so that its nodes lie behind it.
+    batch_.clear();
+    for (Growth& g : growing_) {
+      const ProposeJob& job = jobs[g.job];
+      const DraftTree& tree = trees[g.job];
+      int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
+      if (job.widths.empty()) {
+        batch_.add(std::span(tree.tokens).last(1), last + depth, nullptr, job.blocks,
+                   Batch::Logits::kLast);
+        g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
+      } else {
+        g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) + 1 + g.open.front();
+        batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
+      }
+    }
+    forward_.run(batch_);
+  }
+}
+
+void CpuBackend::grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees,
+                            int32_t depth) {
+  std::vector<Growth> next;
+  for (size_t first = 0; first < growing_.size();) {
+    size_t end = first;
+    int32_t row = growing_[first].first_logit_row, n = 0;
+    for (; end < growing_.size(); ++end) {
+      int32_t upto =
+          growing_[end].first_logit_row + static_cast<int32_t>(growing_[end].open.size()) - row;
+      if (upto > options_.head_chunk_rows) break;
+      n = upto;
+    }
+    View<float, 2> logits = forward_.logits(row, n);
+    std::vector<char> goes_on(end - first);
+    pool_.run([&](int thread) {
+      for (size_t i = first + static_cast<size_t>(thread); i < end;
+           i += static_cast<size_t>(pool_.size())) {
+        Growth& g = growing_[i];
+        auto own = logits.rows(g.first_logit_row - row, static_cast<int64_t>(g.open.size()));
+        goes_on[i - first] = grow_one(jobs[g.job], &g, own, depth, &trees[g.job],
+                                      &top_[static_cast<size_t>(thread)]);
+      }
+    });
+    for (size_t i = first; i < end; ++i)
+      if (goes_on[i - first]) next.push_back(std::move(growing_[i]));
+    first = end;
+  }
+  growing_ = std::move(next);
+}
+
+// Adds one level to a draft; false when it is complete.
+bool CpuBackend::grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits,
+                          int32_t depth, DraftTree* tree, std::vector<TokenProbability>* top) {
+  std::vector<int32_t> level;
+  int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth - 1)];
+  for (size_t i = 0; i < g->open.size(); ++i) {
+    auto row = logits[static_cast<int64_t>(i)].span();
+    if (!all_finite(row)) continue;  // a draft that is ill proposes nothing
+    most_likely(row, top);
+    GrowthPoint at{g->open[i],
+                   job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
+                   job.n_generated + depth - 1,
+                   job.params,
+                   job.stop,
+                   job.counts,
+                   job.key,
+                   job.policy.rule == Acceptance::kCoupled};
+    int32_t n = add_children(at, *top, std::min(width, job.n_draft - tree->size()), tree);
+    for (int32_t c = tree->size() - n; c < tree->size(); ++c) level.push_back(c);
+  }
+  g->open = level;
+  bool sure =
+      job.min_probability <= 0 ||
+      (!level.empty() && tree->scores[static_cast<size_t>(level[0])] >= job.min_probability);
+  size_t depths = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
+  return !level.empty() && tree->size() < job.n_draft && static_cast<size_t>(depth) < depths &&
+         sure;
+}
+
+void CpuBackend::most_likely(std::span<const float> logits,
+                             std::vector<TokenProbability>* top) const {
+  top->resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i)
+    (*top)[i] = {model_.head_tokens.empty() ? static_cast<int32_t>(i) : model_.head_tokens[i],
+                 logits[i]};
+  size_t n = std::min(static_cast<size_t>(options_.draft_top_n), top->size());
+  auto first = [](const TokenProbability& a, const TokenProbability& b) {
+    return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
+  };
+  if (n < top->size())
+    std::nth_element(top->begin(), top->begin() + static_cast<std::ptrdiff_t>(n), top->end(),
+                     first);
+  top->resize(n);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const Model& model, const Model* embedding_of,
+                                                  const CpuOptions& options, ThreadPool& pool) {
+  CpuModel packed;
+  packed.kernels = choose_kernels(options.instruction_set);
+  if (packed.kernels == nullptr)
+    return invalid(std::string("this machine does not have the instruction set ") +
+                   options.instruction_set);
+  if (model.config.head_width % 16 != 0 || model.config.head_width > 256)
+    return invalid("heads of width " + std::to_string(model.config.head_width) +
+                   " are not supported; it must be a multiple of 16 up to 256");
+  if (Status s = pack_model(model, embedding_of, options, pool, &packed); !s.ok()) return s;
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(std::move(packed), options, pool));
+}
+
+}  // namespace pf

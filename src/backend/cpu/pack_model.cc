@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/cpu_model.h"
+
+namespace pf {
+namespace {
+
+std::vector<float> floats(const Tensor& t) {
+  std::vector<float> v(static_cast<size_t>(t.size()));
+  if (!t.empty()) dequantize_rows(t, 0, t.rows(), v.data());
+  return v;
+}
+
+WeightFormat format_of(CpuOptions::Weights w) {
+  switch (w) {
+    case CpuOptions::Weights::kF32:
+      return WeightFormat::kF32;
+    case CpuOptions::Weights::kBf16:
+      return WeightFormat::kBf16;
+    case CpuOptions::Weights::kInt8:
+      return WeightFormat::kInt8;
+    case CpuOptions::Weights::kInt4:
+      return WeightFormat::kInt4;
+  }
+  die("no such weights");
+}
+
+Buffer pack_embedding(const Tensor& t, bool f32, ThreadPool& pool) {
+  int64_t n = t.rows(), width = t.cols();
+  Buffer out(static_cast<size_t>(n * width * (f32 ? 4 : 2)));
+  pool.run([&](int thread) {
+    std::vector<float> row(static_cast<size_t>(width));
+    Range rows = split_range(n, 1, pool.size(), thread);
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      dequantize_rows(t, r, 1, row.data());
+      for (int64_t i = 0; i < width; ++i) {
+        if (f32)
+          out.as<float>()[r * width + i] = row[static_cast<size_t>(i)];
+        else
+          out.as<bf16>()[r * width + i] = to_bf16(row[static_cast<size_t>(i)]);
+      }
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+Status pack_model(const Model& model, const Model* embedding_of, const CpuOptions& options,
+                  ThreadPool& pool, CpuModel* out) {
+  const ModelConfig& c = model.config;
+  WeightFormat format = format_of(options.weights);
+  out->f32 = options.weights == CpuOptions::Weights::kF32;
+  out->L = c.n_layers;
+  out->E = c.width;
+  out->F = c.ffn_width;
+  out->H = c.n_heads;
+  out->G = c.n_kv_heads;
+  out->D = c.head_width;
+  out->sliding_window = c.sliding_window;
+  out->epsilon = c.norm_epsilon;
+  out->rope = rope_frequencies(c);
+  out->head_tokens = model.head_tokens;
+  out->head_rows = model.head.rows();
+  out->V = model.head_tokens.empty() ? model.head.rows()
+           : embedding_of            ? embedding_of->config.vocabulary_size
+                                     : c.vocabulary_size;
+  auto pack = [&](std::initializer_list<const Tensor*> tensors, PackedMatrix* into) -> Status {
+    Result<PackedMatrix> packed =
+        pack_matrix(std::span(tensors.begin(), tensors.size()), format, pool);
+    if (!packed.ok()) return packed.status();
+    *into = packed.take();
+    return {};
+  };
+  for (const LayerWeights& w : model.layers) {
+    CpuLayer layer;
+    layer.attention_norm = floats(w.attention_norm);
+    layer.ffn_norm = floats(w.ffn_norm);
+    for (const Tensor* bias : {&w.q_bias, &w.k_bias, &w.v_bias}) {
+      std::vector<float> b = floats(*bias);
+      layer.qkv_bias.insert(layer.qkv_bias.end(), b.begin(), b.end());
+    }
+    Status s = pack({&w.q, &w.k, &w.v}, &layer.qkv);
+    if (s.ok()) s = pack({&w.o}, &layer.o);
+    if (s.ok()) s = pack({&w.gate, &w.up}, &layer.gate_up);
+    if (s.ok()) s = pack({&w.down}, &layer.down);
+    if (!s.ok()) return s;
+    out->layers.push_back(std::move(layer));
+  }
+  out->final_norm = floats(model.final_norm);
+  const Model& embeds = model.shares_embedding ? *embedding_of : model;
+  out->embedding = pack_embedding(embeds.embedding, out->f32, pool);
+  return pack({&model.head}, &out->head);
+}
+
+}  // namespace pf

@@ -1,0 +1,209 @@
+#include "backend/cpu/packed_matrix.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "model/quantize.h"
+
+namespace pf {
+namespace {
+
+// One quantised group of 32 weights of a row: w = d q + m.
+struct Group {
+  uint16_t d, m;  // f16 bits
+  uint8_t q[kGroup];
+};
+
+// GGUF's 4-bit blocks: nibble i of the low halves is weight i, of the high halves weight 16 + i.
+void read_int4(const std::byte* block, bool has_minimum, Group* g) {
+  std::memcpy(&g->d, block, 2);
+  const uint8_t* nibbles = reinterpret_cast<const uint8_t*>(block) + (has_minimum ? 4 : 2);
+  if (has_minimum)
+    std::memcpy(&g->m, block + 2, 2);
+  else
+    g->m = to_f16(-8.0f * to_float(f16{g->d})).bits;  // exact: a shift of the exponent
+  for (int i = 0; i < 16; ++i) {
+    g->q[i] = nibbles[i] & 15;
+    g->q[16 + i] = nibbles[i] >> 4;
+  }
+}
+
+void read_int8(const std::byte* block, Group* g) {
+  std::memcpy(&g->d, block, 2);
+  for (int i = 0; i < kGroup; ++i)
+    g->q[i] = static_cast<uint8_t>(static_cast<int8_t>(block[2 + i]) + 128);
+}
+
+// Rows of several tensors under one count.
+struct RowSource {
+  std::span<const Tensor* const> tensors;
+  const Tensor* find(int64_t* row) const {
+    for (const Tensor* t : tensors) {
+      if (*row < t->rows()) return t;
+      *row -= t->rows();
+    }
+    return nullptr;
+  }
+};
+
+class Packer {
+ public:
+  Packer(const RowSource& source, PackedMatrix* out) : source_(source), out_(out) {
+    int64_t padded = out->n_steps * step_width(out->format);
+    values_.assign(static_cast<size_t>((padded + kGroup - 1) / kGroup * kGroup), 0.0f);
+    groups_.resize(values_.size() / kGroup);
+    blocks_.resize(groups_.size() * 34);
+  }
+
+  Status pack_row(int64_t row) {
+    std::byte* tile = out_->data.as() + row / kTileRows * out_->tile_bytes();
+    int64_t r = row % kTileRows, in_tensor = row;
+    const Tensor* t = source_.find(&in_tensor);
+    if (out_->format == WeightFormat::kInt4 || out_->format == WeightFormat::kInt8) {
+      if (Status s = read_groups(*t, in_tensor); !s.ok()) return s.within(t->name);
+      write_groups(tile, r);
+      return {};
+    }
+    dequantize_rows(*t, in_tensor, 1, values_.data());
+    if (out_->format == WeightFormat::kF32) {
+      for (int64_t k = 0; k < out_->k; ++k)
+        std::memcpy(tile + (k * 16 + r) * 4, &values_[static_cast<size_t>(k)], 4);
+    } else {
+      for (int64_t k = 0; k < out_->k; ++k) {
+        bf16 v = to_bf16(values_[static_cast<size_t>(k)]);
+        std::memcpy(tile + k / 2 * 64 + r * 4 + k % 2 * 2, &v, 2);
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status read_groups(const Tensor& t, int64_t row) {
+    bool four = out_->format == WeightFormat::kInt4;
+    const std::byte* blocks = t.data.data() + row * row_bytes(t.type, t.cols());
+    TensorType type = t.type;
+    bool as_is =
+        four ? type == TensorType::kQ4_0 || type == TensorType::kQ4_1 : type == TensorType::kQ8_0;
+    if (!as_is) {
+      type = four ? TensorType::kQ4_1 : TensorType::kQ8_0;
+      dequantize_rows(t, row, 1, values_.data());
+      if (Status s = quantize_row(type, values_.data(), static_cast<int64_t>(values_.size()),
+                                  blocks_.data());
+          !s.ok())
+        return s;
+      blocks = blocks_.data();
+    }
+    int64_t bytes = block_shape(type).bytes;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const std::byte* block = blocks + static_cast<int64_t>(g) * bytes;
+      if (four)
+        read_int4(block, type == TensorType::kQ4_1, &groups_[g]);
+      else
+        read_int8(block, &groups_[g]);
+    }
+    return {};
+  }
+
+  void write_groups(std::byte* tile, int64_t r) {
+    bool four = out_->format == WeightFormat::kInt4;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      std::byte* step = tile + static_cast<int64_t>(g) * step_bytes(out_->format);
+      const Group& group = groups_[g];
+      for (int q = 0; q < 8; ++q)
+        for (int b = 0; b < 4; ++b) {
+          std::byte v = std::byte{group.q[4 * q + b]};
+          if (four)
+            step[q / 2 * 64 + r * 4 + b] |= v << (q % 2 * 4);
+          else
+            step[q * 64 + r * 4 + b] = v;
+        }
+      std::byte* scales = step + (four ? 256 : 512);
+      std::memcpy(scales + 2 * r, &group.d, 2);
+      if (four) std::memcpy(scales + 32 + 2 * r, &group.m, 2);
+    }
+  }
+
+  RowSource source_;
+  PackedMatrix* out_;
+  std::vector<float> values_;
+  std::vector<Group> groups_;
+  std::vector<std::byte> blocks_;
+};
+
+}  // namespace
+
+Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightFormat format,
+                                 ThreadPool& pool) {
+  PackedMatrix out;
+  out.format = format;
+  out.k = tensors[0]->cols();
+  for (const Tensor* t : tensors) out.n += t->rows();
+  out.n_tiles = (out.n + kTileRows - 1) / kTileRows;
+  out.n_steps = (out.k + step_width(format) - 1) / step_width(format);
+  out.data = Buffer(static_cast<size_t>(out.bytes()));
+  Status bad;
+  std::mutex mutex;
+  pool.run([&](int thread) {
+    Packer packer({tensors}, &out);
+    Range rows = split_range(out.n, kTileRows, pool.size(), thread);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      Status s = packer.pack_row(row);
+      if (s.ok()) continue;
+      std::lock_guard lock(mutex);
+      bad = s;
+      return;
+    }
+  });
+  if (!bad.ok()) return bad;
+  return out;
+}
+
+namespace {
+
+// Writes [R][M][16] of one kernel call to y, cut at the matrix's last row.
+void write_tiles(const ProductArgs& a, const float* tiles, int R, int M, int64_t tile,
+                 int64_t row) {
+  for (int r = 0; r < R; ++r) {
+    int64_t first = (tile + r) * kTileRows;
+    int64_t n = std::min<int64_t>(kTileRows, a.w->n - first);
+    for (int m = 0; m < M; ++m) {
+      const float* from = tiles + (r * M + m) * kTileRows;
+      float* to = a.y + (row + m) * a.ldy + first;
+      if (a.add)
+        for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+      else
+        for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+    }
+  }
+}
+
+}  // namespace
+
+void multiply(const CpuKernels& kernels, const ProductArgs& a, int thread, int n_threads) {
+  const PackedMatrix& w = *a.w;
+  Range tiles = split_range(w.n_tiles, 1, n_threads, thread);
+  const GemmKernel(*table)[kChunkRows] = kernels.gemm[static_cast<int>(w.format)];
+  alignas(64) float out[kMaxTiles * kChunkRows * kTileRows];
+  // Few rows: one stream of weights, read at the memory's speed. Many: several tiles share each
+  // load of activations. Either way a tile's elements are summed alike.
+  int widest = a.m > kChunkRows ? kMaxTiles : 1;
+  for (int64_t tile = tiles.begin; tile < tiles.end;) {
+    int R = static_cast<int>(std::min<int64_t>(widest, tiles.end - tile));
+    for (int64_t row = 0; row < a.m; row += kChunkRows) {
+      int M = static_cast<int>(std::min<int64_t>(kChunkRows, a.m - row));
+      for (int done = 0; done < R;) {
+        int r = R - done;
+        while (table[r - 1][M - 1] == nullptr) --r;
+        table[r - 1][M - 1]({w.data.as() + (tile + done) * w.tile_bytes(), w.tile_bytes(),
+                             a.rows + packed_rows_bytes(w.format, w.n_steps, row), w.n_steps, out});
+        write_tiles(a, out, r, M, tile + done, row);
+        done += r;
+      }
+    }
+    tile += R;
+  }
+}
+
+}  // namespace pf
