@@ -52,16 +52,15 @@ struct GemmArgs {
 };
 using GemmKernel = void (*)(const GemmArgs&);
 
-// One KV head of some rows over one range of positions, all visible to all of them.
+// Queries of one KV head over one range of positions, all visible to all of them.
 struct AttendArgs {
-  const float* const* queries;  // [rows]: the heads of the row that share this KV head, scaled
-  int64_t n_rows;
-  int64_t heads_per_row;    // consecutive, D apart
-  int64_t head_width;       // D, a multiple of 16
+  const float* const* queries;  // [n_queries]: each D values, scaled; one per row and head
+  int64_t n_queries;
+  int64_t head_width;       // D, a multiple of 16 up to 256
   const void* const* keys;  // [n_keys]: each D values
   const void* const* values;
-  int64_t n_keys;        // a range between multiples of kKeyTile, or the open end
-  float* const* states;  // [rows]: per head max, sum, acc[D]; D + 2 floats apart; continued
+  int64_t n_keys;        // a tile begins every kKeyTile keys
+  float* const* states;  // [n_queries]: max, sum, acc[D]; continued
 };
 inline constexpr int64_t kKeyTile = 16;
 

@@ -138,15 +138,26 @@ constexpr GemmKernel gemm_or_null() {
   return nullptr;  // past the registers; one tile always fits
 }
 
+// Sixteen floats, for attention.
+using Lanes = __m512;
+constexpr int kQueryBlock = 4, kScoreChains = 4, kValueLanes = 4;
+inline Lanes splat(float v) { return _mm512_set1_ps(v); }
+inline Lanes load_lanes(const float* p) { return _mm512_loadu_ps(p); }
+inline void store_lanes(float* p, Lanes v) { _mm512_storeu_ps(p, v); }
+inline Lanes add_lanes(Lanes a, Lanes b) { return _mm512_add_ps(a, b); }
+inline Lanes mul_lanes(Lanes a, Lanes b) { return _mm512_mul_ps(a, b); }
+inline Lanes fma_lanes(Lanes a, Lanes b, Lanes c) { return _mm512_fmadd_ps(a, b, c); }
+
 #include "backend/cpu/vector_ops.inc.h"
 
 }  // namespace
 
 const CpuKernels* kernels_avx512() {
-  static const CpuKernels table = make_table("avx512");
   bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") &&
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return has ? &table : nullptr;
+  if (!has) return nullptr;  // before a single instruction of this file runs
+  static const CpuKernels table = make_table("avx512");
+  return &table;
 }
 
 }  // namespace pf

@@ -7,6 +7,7 @@
 #include "sampling/fast_math.h"
 
 #define PF_FMA(a, b, c) ((a) * (b) + (c))
+#define PF_UNROLL _Pragma("GCC unroll 8")
 
 namespace pf {
 namespace {
@@ -79,6 +80,35 @@ void gemm(const GemmArgs& a) {
 template <WeightFormat F, int R, int M>
 constexpr GemmKernel gemm_or_null() {
   return gemm<F, R, M>;
+}
+
+// Sixteen floats, for attention.
+struct Lanes {
+  float v[16];
+};
+constexpr int kQueryBlock = 1, kScoreChains = 1, kValueLanes = 1;
+inline Lanes splat(float v) {
+  Lanes r;
+  for (float& x : r.v) x = v;
+  return r;
+}
+inline Lanes load_lanes(const float* p) {
+  Lanes r;
+  std::memcpy(r.v, p, sizeof(r.v));
+  return r;
+}
+inline void store_lanes(float* p, const Lanes& r) { std::memcpy(p, r.v, sizeof(r.v)); }
+inline Lanes add_lanes(Lanes a, const Lanes& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
+  return a;
+}
+inline Lanes mul_lanes(Lanes a, const Lanes& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] *= b.v[i];
+  return a;
+}
+inline Lanes fma_lanes(const Lanes& a, const Lanes& b, Lanes c) {
+  for (int i = 0; i < 16; ++i) c.v[i] = PF_FMA(a.v[i], b.v[i], c.v[i]);
+  return c;
 }
 
 #include "backend/cpu/vector_ops.inc.h"

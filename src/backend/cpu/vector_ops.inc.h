@@ -70,49 +70,9 @@ void pack_row(WeightFormat format, const float* x, int64_t n, int64_t n_steps, i
   }
 }
 
-inline float load_key(const bf16* p, int64_t i) { return to_float(p[i]); }
-inline float load_key(const float* p, int64_t i) { return p[i]; }
-
 inline constexpr int64_t kMaxHeadWidth = 256;
 
-// Online softmax (Milakov & Gimelshein 2018) over tiles of 16 keys: per tile the new maximum, then
-// sum and accumulator are scaled once and extended key by key in position order.
-inline void attend_tile(const float* q, const float* keys, const float* values, int64_t n,
-                        int64_t D, float* state) {
-  float score[kKeyTile];
-  for (int64_t j = 0; j < kKeyTile; ++j) score[j] = j < n ? dot(q, keys + j * D, D) : -INFINITY;
-  float max = state[0];
-  for (int64_t j = 0; j < kKeyTile; ++j) max = score[j] > max ? score[j] : max;
-  float keep = exp_nonpositive(state[0] - max);
-  float p[kKeyTile];
-  for (int64_t j = 0; j < kKeyTile; ++j) p[j] = exp_nonpositive(score[j] - max);
-  float sum = state[1] * keep;
-  for (int64_t j = 0; j < n; ++j) sum += p[j];
-  state[0] = max;
-  state[1] = sum;
-  float* acc = state + 2;
-  for (int64_t d = 0; d < D; ++d) acc[d] *= keep;
-  for (int64_t j = 0; j < n; ++j)
-    for (int64_t d = 0; d < D; ++d) acc[d] = PF_FMA(p[j], values[j * D + d], acc[d]);
-}
-
-template <class T>
-void attend(const AttendArgs& a) {
-  alignas(64) float keys[kKeyTile * kMaxHeadWidth], values[kKeyTile * kMaxHeadWidth];
-  int64_t D = a.head_width;
-  for (int64_t first = 0; first < a.n_keys; first += kKeyTile) {
-    int64_t n = a.n_keys - first < kKeyTile ? a.n_keys - first : kKeyTile;
-    for (int64_t j = 0; j < n; ++j) {  // read once, for all rows and heads
-      const T* k = static_cast<const T*>(a.keys[first + j]);
-      const T* v = static_cast<const T*>(a.values[first + j]);
-      for (int64_t d = 0; d < D; ++d) keys[j * D + d] = load_key(k, d);
-      for (int64_t d = 0; d < D; ++d) values[j * D + d] = load_key(v, d);
-    }
-    for (int64_t r = 0; r < a.n_rows; ++r)
-      for (int64_t h = 0; h < a.heads_per_row; ++h)
-        attend_tile(a.queries[r] + h * D, keys, values, n, D, a.states[r] + h * (D + 2));
-  }
-}
+#include "backend/cpu/attend.inc.h"
 
 // The whole table of one file from its gemm<format, R, M>, given as a variable template.
 template <WeightFormat F, int R, int M>
