@@ -19,7 +19,8 @@ namespace pf {
 // Activations are packed in chunks of M <= kChunkRows rows, so that a step reads what it
 // broadcasts in one line:
 //   kF32   [K][M] floats;  kBf16  [K / 2][M] pairs
-//   ints   per 32 k: [8][M] quads of int8, [M] float scales s, [M] int32 sums of the quads
+//   ints   per 32 k: [8][M] quads of int8, [M] float scales s, [M] what the weights' offset adds:
+//          kInt8 int32 -128 sum(quads), kInt4 float s sum(quads)
 //
 // One element of the product is one accumulator that walks k upward, whatever the number of tiles
 // and rows computed beside it; so a row has the same bits in every batch (invariant 7).

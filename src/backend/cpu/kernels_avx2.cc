@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -83,8 +84,7 @@ void gemm_int(const GemmArgs& a) {
     __m256i sum[M][2];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m256i start = _mm256_setzero_si256();
-      if constexpr (!kFour)
-        start = _mm256_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm256_set1_epi32(-128));
+      if constexpr (!kFour) start = broadcast(x + (9 * M + m) * 4);
       sum[m][0] = sum[m][1] = start;
     }
     PF_UNROLL for (int q = 0; q < 8; ++q) {
@@ -105,7 +105,7 @@ void gemm_int(const GemmArgs& a) {
     const std::byte* scales = w + (kFour ? 256 : 512);
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m256 s = _mm256_castsi256_ps(broadcast(x + (8 * M + m) * 4));
-      __m256 total = _mm256_mul_ps(s, _mm256_cvtepi32_ps(broadcast(x + (9 * M + m) * 4)));
+      __m256 total = _mm256_castsi256_ps(broadcast(x + (9 * M + m) * 4));
       PF_UNROLL for (int h = 0; h < 2; ++h) {
         acc[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[m][h]),
                                     _mm256_mul_ps(half(scales, h), s), acc[m][h]);

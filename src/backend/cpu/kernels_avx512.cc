@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -81,8 +82,7 @@ void gemm_int(const GemmArgs& a) {
     __m512i sum[R][M];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m512i start = _mm512_setzero_si512();
-      if constexpr (!kFour)
-        start = _mm512_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm512_set1_epi32(-128));
+      if constexpr (!kFour) start = broadcast(x + (9 * M + m) * 4);
       PF_UNROLL for (int r = 0; r < R; ++r) sum[r][m] = start;
     }
     PF_UNROLL for (int q = 0; q < 8; q += 2) {
@@ -119,7 +119,7 @@ void gemm_int(const GemmArgs& a) {
         __m512 s = broadcast_float(x + (8 * M + m) * 4);
         acc[r][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][m]), _mm512_mul_ps(d, s), acc[r][m]);
         if constexpr (kFour) {
-          __m512 total = _mm512_mul_ps(s, _mm512_cvtepi32_ps(broadcast(x + (9 * M + m) * 4)));
+          __m512 total = broadcast_float(x + (9 * M + m) * 4);
           acc[r][m] = _mm512_fmadd_ps(min, total, acc[r][m]);
         }
       }

@@ -1,4 +1,5 @@
 // Plain loops: right everywhere, and the meaning that the other files are tested against.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string_view>
@@ -44,12 +45,13 @@ void step_int(const std::byte* w, const std::byte* x, float (*acc)[16]) {
   const int8_t* rows = reinterpret_cast<const int8_t*>(x);
   const std::byte* scales = w + (kFour ? 256 : 512);
   for (int m = 0; m < M; ++m) {
-    float s;
-    int32_t sum;
+    float s, total;
+    int32_t offset;
     std::memcpy(&s, x + (8 * M + m) * 4, 4);
-    std::memcpy(&sum, x + (9 * M + m) * 4, 4);
+    std::memcpy(&total, x + (9 * M + m) * 4, 4);
+    std::memcpy(&offset, x + (9 * M + m) * 4, 4);
     for (int r = 0; r < kTileRows; ++r) {
-      int32_t d = kFour ? 0 : -128 * sum;
+      int32_t d = kFour ? 0 : offset;
       for (int q = 0; q < 8; ++q)
         for (int b = 0; b < 4; ++b) {
           int32_t v = kFour ? weights[(q / 2) * 64 + r * 4 + b] >> (q % 2 * 4) & 15
@@ -57,7 +59,7 @@ void step_int(const std::byte* w, const std::byte* x, float (*acc)[16]) {
           d += v * rows[(q * M + m) * 4 + b];
         }
       acc[m][r] += static_cast<float>(d) * (f16_at(scales, r) * s);
-      if (kFour) acc[m][r] += f16_at(scales + 32, r) * (s * static_cast<float>(sum));
+      if (kFour) acc[m][r] += f16_at(scales + 32, r) * total;
     }
   }
 }
