@@ -14,7 +14,7 @@ inline void relax() {
 }
 
 // After so many turns a spinning thread lets others run: its partner may wait for this CPU.
-constexpr int kSpinsBeforeYield = 1 << 14;
+constexpr int kSpinsBeforeYield = 256;
 
 class Spinner {
  public:

@@ -35,7 +35,7 @@ struct Request {
   uint64_t ticket = 0;          // the server's name for it
   std::vector<int32_t> prompt;  // >= 1 token, shorter than or equal to the context
   SamplingParams sampling;
-  StopParams stop;                           // max_new_tokens 0: only the prompt is run
+  StopParams stop;  // max_new_tokens 0: only the prompt is run
   SpeculationParams speculation;
   OutputParams output;
   int32_t n = 1;  // completions

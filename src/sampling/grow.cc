@@ -19,7 +19,8 @@ size_t pick(const std::vector<TokenProbability>& q, double u) {
 
 // q of the position, ranked as the children are to be taken. Several children of a greedy request
 // are ranked by its likeliest tokens.
-std::vector<TokenProbability> rank(const GrowthPoint& at, std::span<const TokenProbability> top_logits,
+std::vector<TokenProbability> rank(const GrowthPoint& at,
+                                   std::span<const TokenProbability> top_logits,
                                    const DraftTree& tree) {
   std::vector<int32_t> path;
   for (int32_t n = at.node; n >= 0; n = tree.parents[static_cast<size_t>(n)])
@@ -37,7 +38,8 @@ std::vector<TokenProbability> rank(const GrowthPoint& at, std::span<const TokenP
   if (!at.coupled || at.params->greedy()) return q;
   std::vector<std::pair<float, TokenProbability>> scored;
   for (const TokenProbability& e : q)
-    scored.push_back({log_positive(std::max(e.probability, 1e-37f)) + gumbel(at.key, at.position, e.token), e});
+    scored.push_back(
+        {log_positive(std::max(e.probability, 1e-37f)) + gumbel(at.key, at.position, e.token), e});
   std::stable_sort(scored.begin(), scored.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   for (size_t i = 0; i < q.size(); ++i) q[i] = scored[i].second;
@@ -56,7 +58,8 @@ int32_t add_children(const GrowthPoint& at, std::span<const TokenProbability> to
   for (int32_t i = 0; i < n; ++i) {
     // Cousins stand at one position too: the node keeps their draws apart.
     uint32_t ordinal = static_cast<uint32_t>((at.node + 1) * kMaxTreeNodes + i);
-    size_t chosen = drawn ? pick(q, noise_uniform(at.key, at.position, Purpose::kDraft, ordinal)) : 0;
+    size_t chosen =
+        drawn ? pick(q, noise_uniform(at.key, at.position, Purpose::kDraft, ordinal)) : 0;
     TokenProbability e = q[chosen];
     q.erase(q.begin() + static_cast<std::ptrdiff_t>(chosen));
     if (drawn)

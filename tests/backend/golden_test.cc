@@ -1,0 +1,157 @@
+// Truth: logits, hidden states and greedy texts of the real model, made with another implementation
+// (tests/golden; transformers in float32, cross-checked with llama.cpp).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cpu/cpu_backend.h"
+#include "support/real_model.h"
+
+namespace pf {
+namespace {
+
+struct Rig {
+  explicit Rig(CpuOptions::Weights weights, decltype(CpuOptions::tap) tap = {})
+      : pool(2), model(load_model(real_model_path()).take()) {
+    CpuOptions o;
+    o.weights = weights;
+    o.n_blocks = 32;
+    o.max_context = 512;
+    o.tap = std::move(tap);
+    backend = make_cpu_backend(model, nullptr, o, pool).take();
+    for (BlockId b = 0; b < 32; ++b) blocks.push_back(31 - b);
+    logits.resize(49152);
+  }
+  // Feeds tokens at `base` and leaves the last row's logits in `logits`.
+  void feed(std::span<const int32_t> tokens, int64_t base) {
+    Batch batch;
+    batch.add(tokens, base, nullptr, blocks, Batch::Logits::kLast);
+    backend->forward(batch);
+    backend->read_logits(0, 1, {logits.data(), {1, 49152}});
+  }
+  double log_sum_exp() const {
+    double sum = 0;
+    for (float l : logits) sum += std::exp(static_cast<double>(l) - 30);
+    return std::log(sum) + 30;
+  }
+  ThreadPool pool;
+  Model model;
+  std::unique_ptr<Backend> backend;
+  std::vector<BlockId> blocks;
+  std::vector<float> logits;
+};
+
+// Walks the golden's own greedy text. Returns the worst difference of a stated logit.
+double compare(CpuOptions::Weights weights, const char* file, double tolerance) {
+  Rig rig(weights);
+  auto prompts = golden("logits.json")["prompts"], truths = golden(file)["prompts"];
+  double worst = 0;
+  for (size_t p = 0; p < truths.size(); ++p) {
+    auto& truth = truths[p];
+    auto ids = prompts[p]["ids"].get<std::vector<int32_t>>(),
+         greedy = truth["greedy64"].get<std::vector<int32_t>>();
+    auto gaps = truth["gap_top1_top2"].get<std::vector<double>>();
+    rig.feed(ids, 0);
+    for (size_t k = 0; k < greedy.size(); ++k) {
+      // Two implementations within the tolerance of each other may differ where the gap is below
+      // twice that; the walk follows the golden's token then.
+      if (gaps[k] > 2 * tolerance) {
+        EXPECT_EQ(argmax(rig.logits), greedy[k]) << truth["name"] << " step " << k;
+      }
+      if (k < truth["positions"].size()) {
+        auto& at = truth["positions"][k];
+        for (size_t i = 0; i < at["ids"].size(); ++i)
+          worst = std::max(worst, std::fabs(rig.logits[at["ids"][i].get<size_t>()] -
+                                            at["logits"][i].get<double>()));
+        EXPECT_NEAR(rig.log_sum_exp(), at["lse"].get<double>(), tolerance);
+      }
+      rig.feed({&greedy[k], 1}, static_cast<int64_t>(ids.size() + k));
+    }
+  }
+  EXPECT_LT(worst, tolerance);
+  return worst;
+}
+
+TEST(Golden, Float32MatchesTheFilesExactWeights) {
+  PF_NEEDS_REAL_MODEL();
+  // Float32 against float32 with other summation orders: the golden's own f32-f64 difference is
+  // below 1e-4; ten times that.
+  RecordProperty("worst_logit_difference",
+                 std::to_string(compare(CpuOptions::Weights::kF32, "logits_gguf_f32.json", 1e-3)));
+}
+
+TEST(Golden, Bf16MatchesWithinItsRounding) {
+  PF_NEEDS_REAL_MODEL();
+  // transformers' own bf16 is off by 0.46 (prompt long300) to 1.48 (cjk), as logits.json states.
+  // Sums and the residual stream stay in float32 here: twice as close as its best at least.
+  RecordProperty("worst_logit_difference",
+                 std::to_string(compare(CpuOptions::Weights::kBf16, "logits.json", 0.23)));
+}
+
+TEST(Golden, HiddenStatesOfEveryLayerMatch) {
+  PF_NEEDS_REAL_MODEL();
+  auto truth = golden("taps.json");
+  auto ids = truth["ids"].get<std::vector<int32_t>>();
+  std::vector<std::vector<float>> taps;
+  Rig rig(CpuOptions::Weights::kF32, [&](int64_t layer, View<const float, 2> x) {
+    ASSERT_EQ(static_cast<int64_t>(taps.size()), layer + 1);
+    taps.emplace_back(x.data, x.data + x.size());
+  });
+  rig.feed(ids, 0);
+  ASSERT_EQ(taps.size(), 31u);
+  for (size_t l = 0; l < taps.size(); ++l) {
+    auto& t = truth["taps"][l];
+    for (size_t p = 0; p < ids.size(); ++p) {
+      double ss = 0;
+      for (size_t i = 0; i < 576; ++i) ss += std::pow(static_cast<double>(taps[l][p * 576 + i]), 2);
+      double want = t["l2_per_position"][p].get<double>();
+      // The taps hold weights rounded to bf16, these are the file's own: 2^-9 per weight, averaged
+      // over sums, through l layers.
+      EXPECT_NEAR(std::sqrt(ss), want, 0.02 * want) << t["name"] << " position " << p;
+    }
+  }
+}
+
+TEST(Golden, TheShippedDraftSaysWhatItsReferenceSays) {
+  PF_NEEDS_REAL_MODEL();
+  Model target = load_model(real_model_path()).take();
+  Result<Model> draft = load_model(draft_model_path(), Role::kDraft);
+  ASSERT_TRUE(draft.ok()) << draft.status().message();
+  ThreadPool pool(2);
+  CpuOptions o;
+  o.weights = CpuOptions::Weights::kInt4;
+  o.n_blocks = 64;
+  o.max_context = 1024;
+  auto backend = make_cpu_backend(*draft, &target, o, pool).take();
+  EXPECT_EQ(backend->info().vocabulary_size, 49152);
+  std::vector<BlockId> blocks;
+  for (BlockId b = 0; b < 64; ++b) blocks.push_back(b);
+  SamplingParams greedy;
+  StopParams stop;
+  int32_t first = 0, cases = 0, agree = 0, total = 0;
+  for (auto& c : golden("draft_model.json")["cases"]) {
+    auto ids = c["input_ids"].get<std::vector<int32_t>>();
+    ids.push_back(c["first_token"]);
+    auto want = c["draft_tokens"].get<std::vector<int32_t>>();
+    ProposeJob job;
+    job.committed = ids;
+    job.blocks = blocks;
+    job.n_draft = 10;
+    job.params = &greedy;
+    job.stop = &stop;
+    DraftTree tree;
+    backend->propose({&job, 1}, {&tree, 1});
+    ASSERT_EQ(tree.size(), 10);
+    ++cases;
+    first += tree.tokens[0] == want[0];
+    for (size_t i = 0; i < 10 && tree.tokens[i] == want[i]; ++i) ++agree;
+    total += 10;
+  }
+  // The reference runs bf16 weights, the shipped file holds 4 bits: most of the text agrees, and
+  // a fault in positions, the head's tokens or the embedding would leave next to nothing.
+  EXPECT_GE(first * 10, cases * 8);
+  EXPECT_GE(agree * 2, total);
+}
+
+}  // namespace
+}  // namespace pf

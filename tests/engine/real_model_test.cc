@@ -1,0 +1,207 @@
+// Truth: losslessness on the real model. The text that the same engine gives without speculation,
+// one sequence alone, is what every drafter, depth, batch, cache state and preemption must give.
+#include "support/real_model.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/load.h"
+
+namespace pf {
+namespace {
+
+struct Run {
+  std::vector<std::string> speculation = {"off"};
+  int32_t k = 0;
+  std::vector<int32_t> tree = {};
+  int32_t kv_blocks = 400;
+  int32_t block_size = 16;
+};
+
+class RealEngine {
+ public:
+  explicit RealEngine(const Run& run) : inbox_(256), outbox_(4096) {
+    EngineOptions o;
+    o.model = real_model_path();
+    o.drafts = {{"", draft_model_path()}};
+    o.speculation = run.speculation;
+    o.num_speculative_tokens = run.k;
+    o.speculation_tree = run.tree;
+    o.kv_blocks = run.kv_blocks;
+    o.max_model_len = 128;
+    o.max_num_seqs = 32;
+    o.max_num_batched_tokens = 160;
+    o.block_size = run.block_size;
+    o.threads = 2;
+    Result<EngineParts> parts = load_engine(o);
+    EXPECT_TRUE(parts.ok()) << parts.status().message();
+    pool_ = std::move(parts->pool);
+    step = std::make_unique<Step>(std::move(parts->step), clock_, &inbox_, &outbox_);
+  }
+  void submit(uint64_t ticket, std::vector<int32_t> prompt, float temperature, int32_t max_new) {
+    auto r = std::make_unique<Request>();
+    r->ticket = ticket;
+    r->prompt = std::move(prompt);
+    r->sampling.temperature = temperature;
+    r->has_seed = temperature > 0;
+    r->seed = 77;
+    r->stop.max_new_tokens = max_new;
+    r->arrival_us = static_cast<int64_t>(ticket);
+    step->take(std::move(r));
+  }
+  std::map<uint64_t, std::vector<int32_t>> run() {
+    std::map<uint64_t, std::vector<int32_t>> texts;
+    while (!step->idle()) {
+      step->run();
+      while (auto e = outbox_.try_pop()) {
+        auto& t = texts[e->ticket];
+        t.insert(t.end(), e->tokens.begin(), e->tokens.end());
+        drafted += e->speculation.drafted;
+        accepted += e->speculation.accepted;
+      }
+    }
+    step->check_integrity();
+    EXPECT_EQ(step->kv().n_in_use(), 0);
+    return texts;
+  }
+  std::unique_ptr<Step> step;
+  int64_t drafted = 0, accepted = 0;
+
+ private:
+  Clock clock_;
+  std::unique_ptr<ThreadPool> pool_;
+  BoundedQueue<std::unique_ptr<Request>> inbox_;
+  BoundedQueue<Event> outbox_;
+};
+
+// Prompt i: one of the golden prompts, from its i-th token on for later rounds, at most 60 tokens.
+std::vector<int32_t> prompt(size_t i) {
+  static const nlohmann::json prompts = golden("logits.json")["prompts"];
+  auto ids = prompts[i % prompts.size()]["ids"].get<std::vector<int32_t>>();
+  size_t from = std::min(i / prompts.size(), ids.size() - 2),
+         n = std::min<size_t>(60, ids.size() - from);
+  return {ids.begin() + static_cast<std::ptrdiff_t>(from),
+          ids.begin() + static_cast<std::ptrdiff_t>(from + n)};
+}
+
+constexpr int32_t kNew = 24;
+
+// The texts of prompts 0..15, each computed alone, without drafts and from an empty cache.
+const std::vector<std::vector<int32_t>>& plain(float temperature) {
+  static std::map<float, std::vector<std::vector<int32_t>>> known;
+  auto& texts = known[temperature];
+  if (!texts.empty()) return texts;
+  RealEngine engine({});
+  for (size_t i = 0; i < 16; ++i) {
+    engine.submit(i, prompt(i), temperature, kNew);
+    texts.push_back(engine.run()[i]);
+  }
+  return texts;
+}
+
+void expect_plain(RealEngine* engine, size_t n, float temperature) {
+  const auto& want = plain(temperature);
+  for (size_t i = 0; i < n; ++i) engine->submit(100 + i, prompt(i), temperature, kNew);
+  auto got = engine->run();
+  for (size_t i = 0; i < n; ++i) EXPECT_EQ(got[100 + i], want[i]) << "prompt " << i;
+}
+
+class RealModel : public testing::TestWithParam<float> {
+  void SetUp() override { PF_NEEDS_REAL_MODEL(); }
+};
+
+TEST_P(RealModel, BatchesAndPrefixHitsWithoutSpeculation) {
+  RealEngine engine({});
+  for (size_t n : {1, 7, 16}) expect_plain(&engine, n, GetParam());
+  EXPECT_GT(engine.step->snapshot().n_prefix_hit_tokens, 0);
+}
+
+TEST_P(RealModel, EveryDrafterAndDepth) {
+  for (const char* drafter : {"ngram", "model"})
+    for (int32_t k : {1, 2, 4, 8}) {
+      RealEngine engine({.speculation = {drafter}, .k = k});
+      expect_plain(&engine, 7, GetParam());
+      EXPECT_GT(engine.accepted, 0) << drafter << " K = " << k;
+    }
+}
+
+TEST_P(RealModel, BothDraftersInEveryBatchWithPrefixHits) {
+  RealEngine engine({.speculation = {"ngram", "model"}, .k = 4});
+  for (size_t n : {1, 7, 16}) expect_plain(&engine, n, GetParam());
+  EXPECT_GT(engine.accepted, 0);
+}
+
+TEST_P(RealModel, Trees) {
+  RealEngine engine({.speculation = {"model"}, .k = 3, .tree = {3, 2, 1}});
+  expect_plain(&engine, 7, GetParam());
+  EXPECT_GT(engine.accepted, 0);
+}
+
+TEST_P(RealModel, AfterForcedPreemption) {
+  // A sequence is admitted with blocks of 4 for its up to 60 tokens and grows by 6 more; 60 hold
+  // three at first and not at last.
+  RealEngine engine({.speculation = {"ngram", "model"}, .k = 4, .kv_blocks = 60, .block_size = 4});
+  expect_plain(&engine, 16, GetParam());
+  EXPECT_GT(engine.step->snapshot().n_preemptions, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, RealModel, testing::Values(0.0f, 0.8f),
+                         [](const auto& info) { return info.param > 0 ? "Coupled" : "Greedy"; });
+
+TEST(RealModelLoad, SelfDraftOfAllLayersInTheSameWeightsKeepsEverything) {
+  PF_NEEDS_REAL_MODEL();
+  EngineOptions o;
+  o.model = real_model_path();
+  o.drafts = {{"", "self"}};
+  o.draft_quantization = "none";
+  o.speculation = {"model"};
+  o.num_speculative_tokens = 4;
+  o.max_model_len = 256;
+  o.kv_blocks = 60;
+  Result<EngineParts> parts = load_engine(o);
+  ASSERT_TRUE(parts.ok()) << parts.status().message();
+  Clock clock;
+  BoundedQueue<std::unique_ptr<Request>> inbox(4);
+  BoundedQueue<Event> outbox(64);
+  auto pool = std::move(parts->pool);
+  Step step(std::move(parts->step), clock, &inbox, &outbox);
+  auto r = std::make_unique<Request>();
+  r->prompt = prompt(1);
+  r->stop.max_new_tokens = 21;
+  step.take(std::move(r));
+  SpeculationCounts counts;
+  while (!step.idle()) {
+    step.run();
+    while (auto e = outbox.try_pop()) counts = e->speculation;
+  }
+  EXPECT_GT(counts.drafted, 0);
+  EXPECT_EQ(counts.accepted, counts.drafted) << "verify is bit-equal to decode";
+}
+
+TEST(RealModelLoad, RefusesWithWhatWhereAndWhatToDo) {
+  PF_NEEDS_REAL_MODEL();
+  auto message = [](auto change) {
+    EngineOptions o;
+    o.model = real_model_path();
+    change(&o);
+    Result<EngineParts> parts = load_engine(o);
+    EXPECT_FALSE(parts.ok());
+    return parts.ok() ? std::string() : parts.status().message();
+  };
+  EXPECT_NE(message([](auto* o) { o->model = "/nonexistent.gguf"; }).find("/nonexistent.gguf"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->speculation = {"model"}; }).find("--draft"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->speculation = {"oracle"}; }).find("known:"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->max_model_len = 9000; }).find("8192"), std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->kv_blocks = 5; }).find("--max-model-len"), std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->kv_blocks = 100'000'000; }).find("blocks fit"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->max_num_batched_tokens = 8; }).find("--max-num-seqs"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace pf
