@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace pf {
+
+// The bearer tokens that clients may show. Immutable.
+class AuthTokens {
+ public:
+  explicit AuthTokens(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {}
+
+  // One token a line, empty lines aside; white space around a token is not part of it.
+  static Result<AuthTokens> load(const std::string& path);
+
+  // `authorization` is the header's value, empty when there was none. UNAUTHENTICATED without a
+  // bearer token, PERMISSION_DENIED with a wrong one. Takes the same time whatever the tokens are.
+  Status check(std::string_view authorization) const;
+
+ private:
+  std::vector<std::string> tokens_;
+};
+
+}  // namespace pf

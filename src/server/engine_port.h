@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/bounded_queue.h"
+#include "batch/request.h"
+#include "engine/event.h"
+
+namespace pf {
+
+// What the server asks of an engine, so that a test can stand a scripted one behind it. Every
+// function may be called by any thread; see engine/engine.h for what each does.
+struct EnginePort {
+  std::function<bool(std::unique_ptr<Request>&)> submit;
+  std::function<void()> wake;
+  std::function<void(FinishReason)> finish_all;
+  std::function<Snapshot()> snapshot;
+  BoundedQueue<Event>* outbox = nullptr;
+};
+
+template <class E>
+EnginePort port_of(E& engine) {
+  return {.submit = [&engine](std::unique_ptr<Request>& r) { return engine.submit(r); },
+          .wake = [&engine] { engine.wake(); },
+          .finish_all = [&engine](FinishReason reason) { engine.finish_all(reason); },
+          .snapshot = [&engine] { return engine.snapshot(); },
+          .outbox = &engine.outbox()};
+}
+
+}  // namespace pf

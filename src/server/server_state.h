@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "server/auth.h"
+#include "server/dispatcher.h"
+#include "server/engine_port.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/served_model.h"
+
+namespace pf {
+
+// The engine and its model, once there are any.
+struct Backing {
+  Backing(ServedModel model, EnginePort engine, const Clock& clock, Metrics& metrics, Log& log)
+      : model(std::move(model)), port(engine), dispatcher(engine, clock, metrics, log) {}
+
+  const ServedModel model;
+  const EnginePort port;
+  Dispatcher dispatcher;
+};
+
+// What every call looks at first. Any thread.
+struct ServerState {
+  enum class Phase { kLoading, kReady, kDraining };
+
+  ServerState(const Clock& clock, Log& log, Metrics& metrics)
+      : clock(clock), log(log), metrics(metrics) {}
+
+  const Clock& clock;
+  Log& log;
+  Metrics& metrics;
+  std::optional<AuthTokens> auth;
+  int64_t slow_reader_us = 30'000'000;  // a message that waits longer ends its call
+  std::unique_ptr<Backing> backing;     // set once, before kReady
+  std::atomic<Phase> phase{Phase::kLoading};
+  std::atomic<int64_t> n_preparing{0};  // calls between the queue check and the queue
+  std::atomic<int64_t> n_open{0};       // replies that gRPC still works on
+};
+
+}  // namespace pf

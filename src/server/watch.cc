@@ -1,0 +1,81 @@
+#include "server/watch.h"
+
+#include <chrono>
+
+namespace pf {
+namespace {
+
+constexpr int64_t kMinute_us = 60'000'000;
+constexpr int64_t kNap_us = 20'000;
+
+}  // namespace
+
+Watch::Watch(ServerState& state, Options options) : state_(state), options_(std::move(options)) {
+  said_ = state_.backing->port.snapshot();
+  remember(said_, state_.clock.now_us());
+  thread_ = std::thread([this] { run(); });
+}
+
+Watch::~Watch() {
+  stop_.store(true);
+  thread_.join();
+}
+
+Snapshot Watch::minute_ago() const {
+  std::lock_guard lock(mutex_);
+  return past_.front().second;
+}
+
+int64_t Watch::age_us() const {
+  int64_t since_us = state_.backing->dispatcher.waiting_since_us();
+  if (since_us == 0) return 0;
+  since_us = std::max(since_us, state_.backing->port.snapshot().last_step_end_us);
+  return std::max<int64_t>(0, state_.clock.now_us() - since_us);
+}
+
+void Watch::run() {
+  bool hung = false;
+  int64_t next_us = 0, stats_us = state_.clock.now_us() + options_.stats_us;
+  while (!stop_.load()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(kNap_us, options_.tick_us)));
+    int64_t now_us = state_.clock.now_us();
+    if (now_us < next_us) continue;
+    next_us = now_us + options_.tick_us;
+    int64_t age = age_us();
+    if (!hung && age > options_.hang_us && options_.on_hang) {
+      hung = true;
+      options_.on_hang(1e-6 * static_cast<double>(age));
+    }
+    Snapshot s = state_.backing->port.snapshot();
+    remember(s, now_us);
+    if (now_us < stats_us) continue;
+    stats_us = now_us + options_.stats_us;
+    say_stats(s, 1e-6 * static_cast<double>(options_.stats_us));
+  }
+}
+
+void Watch::remember(const Snapshot& s, int64_t now_us) {
+  std::lock_guard lock(mutex_);
+  past_.emplace_back(now_us, s);
+  while (past_.size() > 1 && past_[1].first <= now_us - kMinute_us) past_.erase(past_.begin());
+}
+
+void Watch::say_stats(const Snapshot& s, double seconds) {
+  auto since = [](int64_t now, int64_t before) { return static_cast<double>(now - before); };
+  if (s.n_steps != said_.n_steps) {
+    double drafted = since(s.n_drafted, said_.n_drafted);
+    double accepted = since(s.n_accepted, said_.n_accepted);
+    state_.log.info(
+        "stats",
+        {{"running", int64_t{s.n_running}},
+         {"waiting", int64_t{s.n_waiting}},
+         {"prompt_tokens_per_s", since(s.n_prompt_tokens, said_.n_prompt_tokens) / seconds},
+         {"tokens_per_s", since(s.n_generated_tokens, said_.n_generated_tokens) / seconds},
+         {"acceptance", drafted > 0 ? accepted / drafted : 0.0},
+         {"kv_blocks_in_use", int64_t{s.kv_blocks_in_use}},
+         {"kv_blocks", int64_t{s.kv_blocks_total}}});
+  }
+  said_ = s;
+}
+
+}  // namespace pf
