@@ -1,0 +1,178 @@
+#include <google/protobuf/util/json_util.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "cli/commands.h"
+#include "cli/config.h"
+#include "cli/generate_stats.h"
+#include "server/answer.h"
+#include "server/make_request.h"
+
+namespace pf {
+namespace {
+
+struct GenerateOptions {
+  std::string prompt, prompt_file;
+  bool chat = false, json = false, stats = false, quiet = false;
+  uint32_t max_new_tokens = 256;
+  float temperature = 0, top_p = 1;
+  int32_t top_k = 0;
+  std::vector<std::string> stop;
+  CLI::App* command = nullptr;
+
+  bool given(const char* name) const { return command->count(name) > 0; }
+};
+
+Result<std::string> prompt_of(const GenerateOptions& o) {
+  if (o.given("--prompt") == o.given("--prompt-file"))
+    return invalid("give one of --prompt and --prompt-file");
+  if (o.given("--prompt")) return o.prompt;
+  std::stringstream text;
+  if (o.prompt_file == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::ifstream in(o.prompt_file, std::ios::binary);
+  if (!in || !(text << in.rdbuf()))
+    return invalid("--prompt-file " + o.prompt_file + " cannot be read, or is empty");
+  return text.str();
+}
+
+wire::GenerateRequest request_of(const GenerateOptions& o, const std::string& prompt) {
+  wire::GenerateRequest r;
+  if (o.chat) {
+    wire::Message* message = r.mutable_messages()->add_messages();
+    message->set_role("user");
+    message->set_content(prompt);
+  } else {
+    r.set_text(prompt);
+  }
+  if (o.given("--temperature")) r.mutable_sampling()->set_temperature(o.temperature);
+  if (o.given("--top-k")) r.mutable_sampling()->set_top_k(o.top_k);
+  if (o.given("--top-p")) r.mutable_sampling()->set_top_p(o.top_p);
+  if (o.given("--max-new-tokens")) r.mutable_stopping()->set_max_new_tokens(o.max_new_tokens);
+  for (const std::string& stop : o.stop) r.mutable_stopping()->add_stop_strings(stop);
+  r.mutable_output()->set_timing(true);
+  return r;
+}
+
+// The same border and the same assembly as the server's, without a network between.
+Result<wire::GenerateResponse> answer(const wire::GenerateRequest& r, Loaded& loaded,
+                                      const Clock& clock, uint64_t ticket, bool show) {
+  if (Status s = check_request(r, loaded.model); !s.ok()) return s;
+  Result<PreparedRequest> prepared = make_request(r, loaded.model, clock.now_us());
+  if (!prepared.ok()) return prepared.status();
+  std::atomic<uint32_t> cancel{0};
+  prepared->request->ticket = ticket;
+  prepared->request->cancel = &cancel;
+  Answer answer(loaded.model.tokenizer, std::move(prepared->answer));
+  if (!loaded.engine->submit(prepared->request))
+    return Status(Code::kResourceExhausted, "the engine's queue is full; raise --max-queue");
+  wire::GenerateResponse response;
+  response.add_completions();
+  while (!answer.finished()) {
+    std::optional<Event> event = loaded.engine->outbox().pop();
+    if (!event) continue;
+    std::vector<wire::GenerateChunk> chunks;
+    answer.push(std::move(*event), clock.now_us(), &chunks);
+    if (answer.stopped() != 0 && cancel.exchange(~0u) == 0) loaded.engine->wake();
+    for (wire::GenerateChunk& chunk : chunks) {
+      if (show) std::fwrite(chunk.text().data(), 1, chunk.text().size(), stdout);
+      if (chunk.has_prompt()) *response.mutable_prompt() = std::move(*chunk.mutable_prompt());
+      append_chunk(std::move(chunk), response.mutable_completions(0));
+    }
+    if (show) std::fflush(stdout);
+  }
+  if (answer.failure() != FinishReason::kNone)
+    return Status(Code::kInternal, "the model's logits were not finite; is the file damaged?");
+  return response;
+}
+
+std::string json_of(const wire::GenerateResponse& response) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  return google::protobuf::util::MessageToJsonString(response, &text, options).ok() ? text : "{}";
+}
+
+int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock, const std::string& prompt) {
+  wire::GenerateRequest request = request_of(o, prompt);
+  bool show = !o.json && !o.quiet;
+  auto first = answer(request, loaded, clock, 1, show);
+  if (!first.ok()) return fail(first.status());
+  if (show) std::printf("\n");
+  if (!o.stats) {
+    if (o.json) std::printf("%s\n", json_of(*first).c_str());
+    return kOk;
+  }
+  // The first run also warmed everything up. Now both ways again, with the same draws.
+  request.mutable_sampling()->set_seed(first->completions(0).finish().seed());
+  wire::GenerateRequest plain = request;
+  plain.mutable_speculation()->set_mode(wire::Speculation::OFF);
+  auto without = answer(plain, loaded, clock, 2, false);
+  if (!without.ok()) return fail(without.status());
+  auto with = answer(request, loaded, clock, 3, false);
+  if (!with.ok()) return fail(with.status());
+  GenerateStats stats = stats_of(with->completions(0), without->completions(0));
+  if (o.json)
+    std::printf("{\"response\":%s,\"stats\":%s}\n", json_of(*first).c_str(),
+                json_text(stats).c_str());
+  else
+    std::fputs(plain_text(stats).c_str(), stdout);
+  return kOk;
+}
+
+int generate(const GenerateOptions& o, Config& config) {
+  Result<std::string> prompt = prompt_of(o);
+  if (!prompt.ok()) return fail(prompt.status());
+  Clock clock;
+  Result<Loaded> loaded = load_engine_and_text(config.settings(), clock);
+  if (!loaded.ok()) return fail(loaded.status());
+  loaded->engine->start();
+  return run(o, *loaded, clock, *prompt);
+}
+
+}  // namespace
+
+void declare_generate(CLI::App* app, Run* run) {
+  CLI::App* command = app->add_subcommand("generate", "Answer one prompt, without a network");
+  auto o = std::make_shared<GenerateOptions>();
+  auto config = std::make_shared<Config>();
+  o->command = command;
+  auto add = [&](const char* name, auto& field, const char* help, const char* values) {
+    command->add_option(name, field, help)->type_name(values)->group("Prompt and answer");
+  };
+  auto flag = [&](const char* name, bool& field, const char* help) {
+    command->add_flag(name, field, help)->group("Prompt and answer");
+  };
+  add("--prompt", o->prompt, "The prompt", "TEXT");
+  add("--prompt-file", o->prompt_file, "Read the prompt from a file; -: from standard input",
+      "FILE");
+  flag("--chat", o->chat, "Put the prompt into the model's chat template as the user's message");
+  add("--max-new-tokens", o->max_new_tokens, "Most tokens of the answer [the model's, or 256]",
+      "N");
+  add("--temperature", o->temperature, "0: greedy [the model's, or 0]", "X");
+  add("--top-k", o->top_k, "0: off [the model's, or 0]", "N");
+  add("--top-p", o->top_p, "1: off [the model's, or 1]", "X");
+  command->add_option("--stop", o->stop, "End the answer before this text; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group("Prompt and answer");
+  flag("--json", o->json, "Print one JSON object instead of the text");
+  flag("--stats", o->stats, "Then run it again without speculation, and print what it gained");
+  flag("--quiet", o->quiet, "Do not print the text");
+  config->declare(command, Option::Scope::kEngine);
+  command->callback([o, config, run] {
+    *run = [o, config] {
+      if (Status s = config->resolve(environ); !s.ok()) return fail(s);
+      if (config->wants_print()) return std::fputs(config->print().c_str(), stdout), kOk;
+      return generate(*o, *config);
+    };
+  });
+}
+
+}  // namespace pf

@@ -1,0 +1,151 @@
+#include <cstdio>
+#include <map>
+
+#include "cli/commands.h"
+#include "cli/load_text.h"
+#include "model/model.h"
+#include "text/vocabulary_map.h"
+
+namespace pf {
+namespace {
+
+void row(const char* what, const std::string& value) {
+  std::printf("  %-24s %s\n", what, value.c_str());
+}
+
+std::string megabytes(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f MB", 1e-6 * static_cast<double>(bytes));
+  return text;
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+std::string shape_of(const Tensor& t) {
+  std::string text;
+  for (int64_t n : t.shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
+  return "[" + text + "]";
+}
+
+void print_config(const std::string& path, const Model& m) {
+  const ModelConfig& c = m.config;
+  std::printf("%s\n", path.c_str());
+  row("architecture", c.architecture);
+  row("layers", std::to_string(c.n_layers));
+  row("width", std::to_string(c.width));
+  row("feed-forward width", std::to_string(c.ffn_width));
+  row("heads", std::to_string(c.n_heads) + " (" + std::to_string(c.n_kv_heads) + " for KV), each " +
+                   std::to_string(c.head_width) + " wide");
+  row("vocab_size", std::to_string(c.vocabulary_size));
+  row("max_position_embeddings", std::to_string(c.max_context));
+  row("rope_theta", c.rope_theta > 0 ? number(c.rope_theta) : "missing");
+  if (c.sliding_window > 0) row("sliding window", std::to_string(c.sliding_window));
+  row("head", m.head_tokens.empty() ? (c.tied_head ? "tied to the embedding" : "of its own")
+                                    : "of a reduced vocabulary");
+  if (m.shares_embedding) row("embedding", "none: the target's is used");
+  int64_t kv = c.n_layers * 2 * c.n_kv_heads * c.head_width * 2;
+  row("KV per token (16 bit)", std::to_string(kv) + " bytes");
+}
+
+void print_tensors(const Model& m, bool all) {
+  std::map<std::string, std::pair<int64_t, int64_t>> types;  // count and bytes by type
+  int64_t bytes = 0;
+  for (const Tensor* t : all_tensors(m)) {
+    auto& [count, size] = types[std::string(type_name(t->type))];
+    ++count;
+    size += static_cast<int64_t>(t->data.size());
+    bytes += static_cast<int64_t>(t->data.size());
+    if (all)
+      std::printf("  %-40s %-6s %s\n", t->name.c_str(), std::string(type_name(t->type)).c_str(),
+                  shape_of(*t).c_str());
+  }
+  for (const auto& [type, sum] : types)
+    row(type.c_str(), std::to_string(sum.first) + " tensors, " + megabytes(sum.second));
+  row("weights", megabytes(bytes));
+}
+
+void print_text(const std::string& path, const Result<ModelText>& text) {
+  if (!text.ok()) return row("tokenizer", "none (" + text.status().message() + ")");
+  row("tokenizer", std::to_string(text->tokenizer.size()) + " tokens");
+  row("chat template", text->chat ? std::string(text->chat->name()) : "none that is known");
+  (void)path;
+}
+
+bool compare_number(const char* what, double a, double b) {
+  bool equal = a == b;
+  row(what, number(a) + (equal ? " = " : " != ") + number(b) + (equal ? "" : "   <- differs"));
+  return equal;
+}
+
+bool compare_texts(const Result<ModelText>& draft, const Result<ModelText>& target) {
+  if (!draft.ok() || !target.ok()) {
+    row("tokens", "not compared: a tokenizer is missing");
+    return true;
+  }
+  VocabularyMap map = map_vocabularies(draft->tokenizer, target->tokenizer);
+  if (map.identity) return row("tokens", "equal"), true;
+  row("tokens", std::to_string(map.n_shared) + " shared, " + number(100 * map.draft_coverage) +
+                    " % of the draft's");
+  for (int32_t id : map.first_differences)
+    row("  differs at", std::to_string(id) + ": " + excerpt(draft->tokenizer.bytes(id)) + " | " +
+                            excerpt(target->tokenizer.bytes(id)));
+  Status useful = check_useful(map);
+  if (!useful.ok()) row("tokens", useful.message());
+  return useful.ok();
+}
+
+// Whether the first can draft for the second.
+int compare(const Model& draft, const Model& target, const Result<ModelText>& draft_text,
+            const Result<ModelText>& target_text) {
+  std::printf("first as a draft of the second\n");
+  compare_number("rope_theta", draft.config.rope_theta, target.config.rope_theta);
+  compare_number("max_position_embeddings", static_cast<double>(draft.config.max_context),
+                 static_cast<double>(target.config.max_context));
+  compare_number("vocab_size", static_cast<double>(draft.config.vocabulary_size),
+                 static_cast<double>(target.config.vocabulary_size));
+  bool good = compare_texts(draft_text, target_text);
+  if (Status s = check_fits(draft, target); !s.ok()) {
+    row("does not fit", s.message());
+    good = false;
+  }
+  if (good) row("verdict", "it can draft");
+  return good ? kOk : kCheckSaidNo;
+}
+
+int inspect(const std::vector<std::string>& paths, bool all) {
+  std::vector<Model> models;
+  std::vector<Result<ModelText>> texts;
+  for (const std::string& path : paths) {
+    Result<Model> model = load_model(path, Role::kDraft);
+    if (!model.ok()) return fail(model.status());
+    models.push_back(model.take());
+    texts.push_back(load_text(path));
+    print_config(path, models.back());
+    print_text(path, texts.back());
+    print_tensors(models.back(), all);
+  }
+  return paths.size() < 2 ? kOk : compare(models[0], models[1], texts[0], texts[1]);
+}
+
+}  // namespace
+
+void declare_inspect(CLI::App* app, Run* run) {
+  CLI::App* command = app->add_subcommand(
+      "inspect",
+      "Show what is in a model's files; with two, whether the first can draft for the "
+      "second (exit 1 when it cannot)");
+  auto paths = std::make_shared<std::vector<std::string>>();
+  auto all = std::make_shared<bool>(false);
+  command->add_option("path", *paths, "A .gguf file, a .safetensors file or a model folder")
+      ->type_name("PATH [PATH2]")
+      ->required()
+      ->expected(1, 2);
+  command->add_flag("--tensors", *all, "List every tensor");
+  command->callback([=] { *run = [=] { return inspect(*paths, *all); }; });
+}
+
+}  // namespace pf

@@ -1,0 +1,175 @@
+#include <fcntl.h>
+#include <grpc/support/log.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/config.h"
+#include "cli/version.h"
+
+namespace pf {
+namespace {
+
+// For the terminate handler alone, which has no other way to the server.
+std::atomic<Server*> dying_server{nullptr};
+
+void say_last_words(const char* words) {
+  // Kubernetes shows this file as the reason of a restart.
+  int file = open("/dev/termination-log", O_WRONLY | O_APPEND);
+  for (int fd : {STDERR_FILENO, file})
+    if (fd >= 0) dprintf(fd, "pilotfish: fault: %s\n", words);
+}
+
+// A bug, or a device error: health turns first, then the process ends, and its supervisor starts it
+// again.
+[[noreturn]] void die_of_fault(const char* words) {
+  if (Server* server = dying_server.exchange(nullptr)) server->set_not_serving();
+  say_last_words(words);
+  _exit(kFault);
+}
+
+void on_terminate() {
+  if (std::exception_ptr e = std::current_exception()) {
+    try {
+      std::rethrow_exception(e);
+    } catch (const std::exception& known) {
+      die_of_fault(known.what());
+    } catch (...) {
+    }
+  }
+  die_of_fault("a check failed; the line above says where");
+}
+
+sigset_t block_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return set;
+}
+
+// True: an end was asked for. SIGHUP asks for nothing: changed certificates are found anyway.
+bool wait_for_end(const sigset_t& set, int milliseconds) {
+  timespec time{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
+  int signal = sigtimedwait(&set, nullptr, &time);
+  return signal == SIGTERM || signal == SIGINT;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// gRPC's own words go to stderr only when GRPC_VERBOSITY asks for them: what matters of them is
+// said by this program.
+void quiet_grpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
+// Loads on a thread of its own, so that signals are heard meanwhile.
+struct Loading {
+  explicit Loading(const Settings& settings, const Clock& clock) {
+    thread = std::thread([this, &settings, &clock] {
+      result.emplace(load_engine_and_text(settings, clock));
+      done.store(true);
+    });
+  }
+  std::optional<Result<Loaded>> result;
+  std::atomic<bool> done{false};
+  std::thread thread;
+};
+
+// Loading cannot be broken off, and nothing has been promised yet: the process just ends.
+[[noreturn]] void end_at_once(Log& log) {
+  log.info("ended", {{"in_flight", std::string("dropped")}});
+  log.flush();
+  _exit(kOk);
+}
+
+void run_until_signal(const sigset_t& set, Server& server, Log& log) {
+  while (!wait_for_end(set, 1000)) {
+  }
+  log.info("draining");
+  bool again = false;
+  bool clean = server.drain([&] { return again = again || wait_for_end(set, 0); });
+  log.info("drained", {{"all_finished", std::string(clean ? "yes" : "no")}});
+  if (again) end_at_once(log);
+}
+
+int serve(Config& config) {
+  Settings& settings = config.settings();
+  sigset_t set = block_signals();
+  quiet_grpc();
+  raise_descriptor_limit();
+  Log log(settings.log_format == "json" ? Log::Format::kJson : Log::Format::kText,
+          settings.log_level);
+  for (const std::string& variable : config.ignored())
+    log.info("ignored a variable of Kubernetes", {{"name", variable}});
+  if (settings.engine.model.empty())
+    return fail(invalid("--model is not set; give a .gguf file or a folder with config.json"));
+
+  Clock clock;
+  settings.server.version = version();
+  settings.server.commit = commit();
+  settings.server.watch.on_hang = [](double) { die_of_fault("the engine hangs"); };
+  std::unique_ptr<Engine> engine;  // outlives the server
+  Result<std::unique_ptr<Server>> started = Server::start(settings.server, clock, log);
+  if (!started.ok()) return fail(started.status());
+  Server& server = **started;
+  dying_server.store(&server);
+  std::set_terminate(on_terminate);
+  log.info("listening", {{"address", settings.server.listen},
+                         {"port", int64_t{server.port()}},
+                         {"metrics", settings.server.metrics_listen}});
+  int64_t began_us = clock.now_us();
+  Loading loading(settings, clock);
+  while (!loading.done.load())
+    if (wait_for_end(set, 20)) server.set_not_serving(), end_at_once(log);
+  loading.thread.join();
+  if (!loading.result->ok()) {
+    dying_server.store(nullptr);
+    return fail(loading.result->status());
+  }
+  engine = std::move((*loading.result)->engine);
+  engine->start();
+  const EngineInfo& info = engine->info();
+  log.info("ready", {{"model", (*loading.result)->model.name},
+                     {"architecture", info.architecture},
+                     {"device", info.device},
+                     {"dtype", info.dtype},
+                     {"context", info.max_context},
+                     {"load_s", 1e-6 * static_cast<double>(clock.now_us() - began_us)}});
+  server.set_ready(std::move((*loading.result)->model), port_of(*engine));
+  run_until_signal(set, server, log);
+  dying_server.store(nullptr);
+  started->reset();
+  log.info("ended");
+  return kOk;
+}
+
+}  // namespace
+
+void declare_serve(CLI::App* app, Run* run) {
+  CLI::App* command = app->add_subcommand("serve", "Serve a model over gRPC");
+  auto config = std::make_shared<Config>();
+  config->declare(command, Option::Scope::kServe);
+  command->callback([config, run] {
+    *run = [config] {
+      if (Status s = config->resolve(environ); !s.ok()) return fail(s);
+      if (config->wants_print()) return std::fputs(config->print().c_str(), stdout), kOk;
+      return serve(*config);
+    };
+  });
+}
+
+}  // namespace pf
