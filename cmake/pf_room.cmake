@@ -17,12 +17,17 @@ function(pf_room name)
   target_link_libraries(pf_${name} ${scope} ${R_LIBS})
 endfunction()
 
-# pf_test(NAME LABEL label SOURCES files... [DEPS rooms...] [LIBS libraries...] [TIMEOUT s])
-#   One GoogleTest binary and one ctest entry. scripts/test.sh counts the cases inside.
+# pf_test(NAME LABEL label SOURCES files... [DEPS rooms...] [LIBS libraries...] [TIMEOUT s] [REAL])
+#   One GoogleTest binary and one ctest entry. scripts/test.sh counts the cases inside. REAL: it runs
+#   the real model, which is too slow under a sanitizer (label `real` besides its own).
 function(pf_test name)
-  cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(T "REAL" "LABEL;TIMEOUT" "SOURCES;DEPS;LIBS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 600)
+  endif()
+  set(labels ${T_LABEL})
+  if(T_REAL)
+    list(APPEND labels real)
   endif()
   add_executable(${name} ${T_SOURCES})
   list(TRANSFORM T_DEPS PREPEND pf_)
@@ -31,6 +36,6 @@ function(pf_test name)
   target_compile_definitions(${name} PRIVATE PF_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT}
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${T_TIMEOUT}
     ENVIRONMENT "GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/test-results/${name}.json")
 endfunction()

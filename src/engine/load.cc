@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/cpu/cpu_backend.h"
 #include "engine/memory_plan.h"
@@ -12,6 +13,8 @@
 
 namespace pf {
 namespace {
+
+constexpr int32_t kDraftPlane = 1;
 
 int32_t usable_cpus() {
   cpu_set_t set;
@@ -63,8 +66,7 @@ Status check_options(const EngineOptions& o) {
 
 struct Models {
   Model target;
-  std::optional<Model> draft_file;  // what was loaded
-  std::optional<Model> draft;       // what runs; may borrow from target or draft_file
+  std::optional<Model> draft;  // may borrow from the target
 };
 
 Status load_models(const EngineOptions& o, bool needs_draft, Models* out) {
@@ -103,27 +105,74 @@ EngineInfo describe(const Models& models, const MemoryPlan& plan, const Backend&
   return info;
 }
 
+std::string target_weights(const EngineOptions& o) {
+  if (o.quantization != "none") return o.quantization;
+  return o.dtype == "fp32" ? "fp32" : "bf16";
+}
+std::string draft_weights(const EngineOptions& o) {
+  if (o.draft_quantization != "none") return o.draft_quantization;
+  return o.dtype == "fp32" ? "fp32" : "bf16";
+}
+
+// Makes the named drafters, in order of preference, and says what they are.
+Status add_drafters(const EngineOptions& o, const std::vector<std::string>& names,
+                    const Models& models, CpuOptions cpu, EngineParts* parts) {
+  cpu.weights = weights_of(draft_weights(o));
+  for (const std::string& name : names) {
+    DrafterDescription d{name, name, "", parts->info.max_context, 0};
+    if (name == "ngram") {
+      // Beside a model only a match worth trusting is used.
+      parts->step.drafters.add(std::make_unique<NgramDrafter>(names.size() > 1 ? 2 : 1));
+    } else {
+      const Model& draft = *models.draft;
+      Result<std::unique_ptr<Backend>> backend = make_cpu_backend(
+          draft, draft.shares_embedding ? &models.target : nullptr, cpu, *parts->pool);
+      if (!backend.ok()) return backend.status().within(o.drafts[0].path);
+      d.max_context = std::min(d.max_context, draft.config.max_context);
+      d.quantization = (*backend)->info().dtype;
+      d.step_cost_ratio = static_cast<float>((*backend)->info().bytes_per_step) /
+                          static_cast<float>(parts->step.target->info().bytes_per_step);
+      if (!o.drafts[0].name.empty()) d.name = o.drafts[0].name;
+      parts->step.drafters.add(std::make_unique<ModelDrafter>(d.name, backend.take(), kDraftPlane,
+                                                              draft.config.max_context));
+    }
+    parts->info.drafters.push_back(d);
+  }
+  return {};
+}
+
+void set_step(const EngineOptions& o, const MemoryPlan& plan, bool has_draft, StepParts* step) {
+  step->kv = {plan.n_blocks, o.block_size, has_draft ? 2 : 1, o.prefix_caching};
+  step->scheduler.max_num_seqs = o.max_num_seqs;
+  step->scheduler.max_num_batched_tokens = o.max_num_batched_tokens;
+  step->scheduler.draft_plane = has_draft ? kDraftPlane : -1;
+  step->max_context = plan.max_context;
+  step->num_speculative_tokens = o.num_speculative_tokens;
+  step->speculation_tree = o.speculation_tree;
+  step->draft_temperature = o.draft_temperature;
+  step->has_policy = o.acceptance != "auto";
+  if (o.acceptance == "coupled") step->policy.rule = Acceptance::kCoupled;
+}
+
 }  // namespace
 
 Result<EngineParts> load_engine(const EngineOptions& o) {
   if (Status s = check_options(o); !s.ok()) return s;
   Result<std::vector<std::string>> names = drafters_of(o);
   if (!names.ok()) return names.status();
-  bool needs_draft = std::find(names->begin(), names->end(), "model") != names->end();
+  bool has_draft = std::find(names->begin(), names->end(), "model") != names->end();
   Models models;
-  if (Status s = load_models(o, needs_draft, &models); !s.ok()) return s;
-  const Model* draft = models.draft ? &*models.draft : nullptr;
-  Result<MemoryPlan> plan = plan_memory(o, models.target, draft, available_memory_bytes());
+  if (Status s = load_models(o, has_draft, &models); !s.ok()) return s;
+  Result<MemoryPlan> plan =
+      plan_memory(o, models.target, has_draft ? &*models.draft : nullptr, available_memory_bytes());
   if (!plan.ok()) return plan.status();
 
   EngineParts parts;
   parts.max_queue = o.max_queue;
   parts.pool = std::make_unique<ThreadPool>(o.threads > 0 ? o.threads : usable_cpus());
   if (Status s = check_finite(models.target, *parts.pool); !s.ok()) return s.within(o.model);
-
   CpuOptions cpu;
-  bool fp32 = o.dtype == "fp32";
-  cpu.weights = weights_of(o.quantization != "none" ? o.quantization : fp32 ? "fp32" : "bf16");
+  cpu.weights = weights_of(target_weights(o));
   cpu.n_blocks = plan->n_blocks;
   cpu.block_tokens = o.block_size;
   cpu.max_rows = o.max_num_batched_tokens;
@@ -132,40 +181,9 @@ Result<EngineParts> load_engine(const EngineOptions& o) {
       make_cpu_backend(models.target, nullptr, cpu, *parts.pool);
   if (!target.ok()) return target.status().within(o.model);
   parts.info = describe(models, *plan, **target);
-
-  StepParts& step = parts.step;
-  bool lists_both = names->size() > 1;
-  for (const std::string& name : *names) {
-    DrafterDescription d{name, name, "", plan->max_context, 0};
-    if (name == "ngram") {
-      step.drafters.add(std::make_unique<NgramDrafter>(lists_both ? 2 : 1));
-    } else {
-      cpu.weights = weights_of(o.draft_quantization == "none" ? (fp32 ? "fp32" : "bf16")
-                                                              : o.draft_quantization);
-      Result<std::unique_ptr<Backend>> backend = make_cpu_backend(
-          *draft, draft->shares_embedding ? &models.target : nullptr, cpu, *parts.pool);
-      if (!backend.ok()) return backend.status().within(o.drafts[0].path);
-      d.quantization = (*backend)->info().dtype;
-      d.step_cost_ratio = static_cast<float>((*backend)->info().bytes_per_step) /
-                          static_cast<float>((*target)->info().bytes_per_step);
-      if (!o.drafts[0].name.empty()) d.name = o.drafts[0].name;
-      step.drafters.add(std::make_unique<ModelDrafter>(d.name, backend.take(), 1));
-    }
-    parts.info.drafters.push_back(d);
-  }
-  step.kv = {plan->n_blocks, o.block_size, draft ? 2 : 1, o.prefix_caching};
-  step.scheduler.max_num_seqs = o.max_num_seqs;
-  step.scheduler.max_num_batched_tokens = o.max_num_batched_tokens;
-  step.scheduler.draft_plane = draft ? 1 : -1;
-  step.target = target.take();
-  step.max_context = plan->max_context;
-  step.num_speculative_tokens = o.num_speculative_tokens;
-  step.speculation_tree = o.speculation_tree;
-  step.draft_temperature = o.draft_temperature;
-  if (o.acceptance != "auto") {
-    step.has_policy = true;
-    step.policy.rule = o.acceptance == "coupled" ? Acceptance::kCoupled : Acceptance::kRejection;
-  }
+  parts.step.target = target.take();
+  if (Status s = add_drafters(o, *names, models, cpu, &parts); !s.ok()) return s;
+  set_step(o, *plan, has_draft, &parts.step);
   return parts;
 }
 

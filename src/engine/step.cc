@@ -54,6 +54,8 @@ Wish Step::wish_for(Sequence* s) {
   if (depth <= 0) return wish;
   s->drafter = parts_.drafters.choose(*s);
   if (s->drafter == DrafterChoice::kNobody) return wish;
+  int64_t room = parts_.drafters[s->drafter].max_context() - s->n_tokens();
+  depth = static_cast<int32_t>(std::min<int64_t>(depth, room));
   wish.n_draft = widths.empty() ? depth : tree_nodes(widths, depth);
   wish.uses_draft_plane = parts_.drafters[s->drafter].plane() >= 0;
   return wish;

@@ -28,6 +28,8 @@ class Drafter {
   virtual const std::string& name() const = 0;
   // The KV plane that it fills; -1: none.
   virtual int32_t plane() const { return -1; }
+  // Positions that it can draft for lie below this.
+  virtual int64_t max_context() const { return INT64_MAX; }
   // How many of the last committed tokens its proposal would rest on now (an n-gram's length);
   // 0: it has nothing to say. Cheap. A model always has something to say.
   virtual int32_t match_length(const Sequence& sequence) = 0;

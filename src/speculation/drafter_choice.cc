@@ -18,16 +18,13 @@ bool DrafterChoice::allowed(const Sequence& sequence, int32_t drafter) const {
 }
 
 int32_t DrafterChoice::choose(const Sequence& sequence) {
-  for (int32_t i = 0; i < size(); ++i)
-    if (allowed(sequence, i) && drafters_[static_cast<size_t>(i)]->match_length(sequence) > 0)
+  for (int32_t i = 0; i < size(); ++i) {
+    Drafter& d = *drafters_[static_cast<size_t>(i)];
+    if (allowed(sequence, i) && sequence.n_tokens() < d.max_context() &&
+        d.match_length(sequence) > 0)
       return i;
+  }
   return kNobody;
-}
-
-bool DrafterChoice::uses_plane(const Sequence& sequence) const {
-  for (int32_t i = 0; i < size(); ++i)
-    if (allowed(sequence, i) && drafters_[static_cast<size_t>(i)]->plane() >= 0) return true;
-  return false;
 }
 
 }  // namespace pf

@@ -23,8 +23,6 @@ class DrafterChoice {
 
   // The first drafter of the request's list (else of the server's) that has something to say now.
   int32_t choose(const Sequence& sequence);
-  // Whether any drafter that may serve this sequence keeps KV.
-  bool uses_plane(const Sequence& sequence) const;
 
   void forget(const Sequence& sequence) {
     for (auto& d : drafters_) d->forget(sequence);

@@ -13,11 +13,16 @@ namespace pf {
 // committed and not yet in its plane is fed first, then one token (or tree level) at a time.
 class ModelDrafter final : public Drafter {
  public:
-  ModelDrafter(std::string name, std::unique_ptr<Backend> model, int32_t plane)
-      : name_(std::move(name)), model_(std::move(model)), plane_(plane) {}
+  // max_context: of the draft model's own training, which may be shorter than the target's.
+  ModelDrafter(std::string name, std::unique_ptr<Backend> model, int32_t plane, int64_t max_context)
+      : name_(std::move(name)),
+        model_(std::move(model)),
+        plane_(plane),
+        max_context_(max_context) {}
 
   const std::string& name() const override { return name_; }
   int32_t plane() const override { return plane_; }
+  int64_t max_context() const override { return max_context_; }
   int32_t match_length(const Sequence& sequence) override {
     return static_cast<int32_t>(sequence.n_tokens());
   }
@@ -33,6 +38,7 @@ class ModelDrafter final : public Drafter {
   const std::string name_;
   std::unique_ptr<Backend> model_;
   const int32_t plane_;
+  const int64_t max_context_;
   std::vector<ProposeJob> jobs_;  // reused
 };
 

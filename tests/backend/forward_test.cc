@@ -346,5 +346,43 @@ TEST(Propose, JobsDoNotDisturbEachOther) {
   }
 }
 
+TEST(Propose, MoreRowsThanAPassHoldsRunInTurns) {
+  Model m = tiny_model({});
+  Rig wide(m);
+  CpuOptions o;
+  o.n_blocks = 300;
+  o.block_tokens = 4;
+  o.max_rows = 8;  // a whole tree of 64 nodes fits all the same
+  o.max_context = 700;
+  auto narrow = make_cpu_backend(m, nullptr, o, wide.pool).take();
+  SamplingParams greedy;
+  StopParams stop;
+  std::vector<int32_t> widths = {3, 2, 1, 1, 1, 1, 1, 1};
+  std::vector<std::vector<int32_t>> texts;
+  std::vector<std::vector<BlockId>> tables;
+  for (int32_t j = 0; j < 7; ++j) {
+    texts.push_back(text(30 + j, j));
+    tables.emplace_back();
+    for (int32_t i = 0; i < 25; ++i) tables.back().push_back(25 * j + i);
+  }
+  std::vector<ProposeJob> jobs(7);
+  for (size_t j = 0; j < 7; ++j) {
+    jobs[j].committed = texts[j];
+    jobs[j].blocks = tables[j];
+    jobs[j].n_draft = 40;
+    if (j % 2) jobs[j].widths = widths;
+    jobs[j].params = &greedy;
+    jobs[j].stop = &stop;
+  }
+  std::vector<DraftTree> once(7), turns(7);
+  wide.backend->propose(jobs, once);
+  narrow->propose(jobs, turns);
+  for (size_t j = 0; j < 7; ++j) {
+    EXPECT_GT(once[j].size(), 30);
+    EXPECT_EQ(once[j].tokens, turns[j].tokens);
+    EXPECT_EQ(once[j].parents, turns[j].parents);
+  }
+}
+
 }  // namespace
 }  // namespace pf

@@ -20,7 +20,7 @@ struct HarnessOptions {
   int32_t k = 0;
   std::vector<int32_t> tree = {};
   int32_t n_blocks = 512, block_tokens = 4;
-  int64_t max_context = 256;
+  int64_t max_context = 256, draft_context = 256;
   int32_t max_num_seqs = 64, max_num_batched_tokens = 96;
   bool prefix_caching = true;
   float draft_temperature = -1;
@@ -52,9 +52,10 @@ class Harness {
     if (o.draft_agreement >= 0) {
       HashModel m = o.model;
       m.agreement = o.draft_agreement;
-      auto model = std::make_unique<HashBackend>(m, o.n_blocks, o.block_tokens, o.max_context);
+      auto model = std::make_unique<HashBackend>(m, o.n_blocks, o.block_tokens, o.draft_context);
       draft = model.get();
-      parts.drafters.add(std::make_unique<ModelDrafter>("model", std::move(model), 1));
+      parts.drafters.add(
+          std::make_unique<ModelDrafter>("model", std::move(model), 1, o.draft_context));
     }
     parts.max_context = o.max_context;
     parts.num_speculative_tokens = o.k;

@@ -71,6 +71,11 @@ TEST_P(Lossless, ModelDraftOfEveryQualityDepthAndBatch) {
       }
 }
 
+TEST_P(Lossless, ADraftOfShorterContextFallsSilentThere) {
+  Harness h({.draft_agreement = 50, .k = 4, .draft_context = 40});
+  EXPECT_GT(expect_plain(&h, 9, GetParam()).speculation.drafted, 0);
+}
+
 TEST_P(Lossless, NgramAlone) {
   for (int32_t k : {1, 4, 8})
     for (int32_t n : {1, 16}) {

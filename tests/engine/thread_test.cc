@@ -22,7 +22,7 @@ std::unique_ptr<Engine> make_engine(const HashModel& model, const Clock& clock, 
   HashModel draft = model;
   draft.agreement = 40;
   parts.step.drafters.add(std::make_unique<ModelDrafter>(
-      "model", std::make_unique<HashBackend>(draft, 256, 4, 256), 1));
+      "model", std::make_unique<HashBackend>(draft, 256, 4, 256), 1, 256));
   parts.step.max_context = 256;
   parts.step.num_speculative_tokens = 3;
   return std::make_unique<Engine>(std::move(parts), clock);

@@ -15,6 +15,11 @@ namespace {
 constexpr int32_t kUnitRows = 32;
 
 int64_t round_down(int64_t x, int64_t unit) { return x / unit * unit; }
+int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+const Segment& segment_of(const Batch& batch, int32_t row) {
+  return batch.segments[static_cast<size_t>(batch.row_segment[static_cast<size_t>(row)])];
+}
 
 // The slot of a position of a tree row: the committed ones, then its ancestors in order.
 int64_t slot_of(const Batch& batch, const Segment& s, int32_t row, int64_t position) {
@@ -37,6 +42,27 @@ KvPlane::KvPlane(int64_t n_layers, int32_t n_blocks, int64_t n_kv_heads, int32_t
       element_bytes_(f32 ? 4 : 2),
       data_(static_cast<size_t>(n_layers * n_blocks * 2 * n_kv_heads * block_tokens * head_width *
                                 element_bytes_)) {}
+
+void KvPlane::find(int64_t layer, int64_t kv_head, const Batch& batch, int32_t row, int64_t begin,
+                   int64_t end, const void** keys, const void** values) const {
+  const Segment& s = segment_of(batch, row);
+  int64_t plain = std::min<int64_t>(end, batch.visible[static_cast<size_t>(row)]);
+  int64_t token = head_width_ * element_bytes_, to_values = n_kv_heads_ * block_tokens_ * token;
+  int64_t i = 0;
+  for (int64_t p = begin; p < plain;) {  // block by block
+    const std::byte* key = slot(layer, s, p, 0, kv_head);
+    int64_t stop = std::min(plain, (p / block_tokens_ + 1) * block_tokens_);
+    for (; p < stop; ++p, ++i, key += token) {
+      keys[i] = key;
+      values[i] = key + to_values;
+    }
+  }
+  for (int64_t p = std::max(begin, plain); p < end; ++p, ++i) {
+    int64_t node = slot_of(batch, s, row, p);
+    keys[i] = slot(layer, s, node, 0, kv_head);
+    values[i] = slot(layer, s, node, 1, kv_head);
+  }
+}
 
 void KvPlane::copy_block(BlockCopy copy) {
   size_t bytes =
@@ -61,10 +87,15 @@ Attention::Attention(int64_t n_heads, int64_t n_kv_heads, int64_t head_width,
       sliding_window_(sliding_window),
       states_(static_cast<size_t>(max_rows * ((max_context + kSplit) / kSplit) * n_heads *
                                   (head_width + 2) * 4)),
-      key_pointers_(static_cast<size_t>(n_threads), std::vector<const void*>(kSplit)),
-      value_pointers_(key_pointers_),
-      query_pointers_(static_cast<size_t>(n_threads), std::vector<const float*>(kUnitRows)),
-      state_pointers_(static_cast<size_t>(n_threads), std::vector<float*>(kUnitRows)) {}
+      pointers_(static_cast<size_t>(n_threads)) {
+  size_t n_queries = static_cast<size_t>(kUnitRows * (n_heads / n_kv_heads));
+  for (Pointers& p : pointers_) {
+    p.keys.resize(kSplit);
+    p.values.resize(kSplit);
+    p.queries.resize(n_queries);
+    p.states.resize(n_queries);
+  }
+}
 
 int64_t Attention::begin_of(const Batch& batch, int32_t row) const {
   if (sliding_window_ <= 0) return 0;
@@ -82,93 +113,103 @@ void Attention::plan(const Batch& batch, const KvPlane& plane) {
 }
 
 void Attention::plan_split(const Batch& batch, int64_t split) {
-  int64_t first = split * kSplit, end = first + kSplit;
-  // Rows that see the whole split and nothing of a tree in it can stand beside rows of others.
-  auto whole = [&](int32_t r) {
-    return begin_of(batch, r) <= first && batch.visible[static_cast<size_t>(r)] >= end;
-  };
-  auto blocks = [&](int32_t r) {
-    const Segment& s =
-        batch.segments[static_cast<size_t>(batch.row_segment[static_cast<size_t>(r)])];
-    size_t from = static_cast<size_t>(first / block_tokens_),
-           to = static_cast<size_t>((end - 1) / block_tokens_) + 1;
-    return s.blocks.subspan(from, to - from);
-  };
+  size_t first_block = static_cast<size_t>(split * kSplit / block_tokens_);
+  size_t end_block = static_cast<size_t>(((split + 1) * kSplit - 1) / block_tokens_) + 1;
   order_.clear();
-  for (int32_t r = 0; r < batch.n_rows(); ++r)
-    if (begin_of(batch, r) < end && batch.positions[static_cast<size_t>(r)] >= first)
-      order_.push_back(r);
-  auto same_segment = [&](int32_t a, int32_t b) {
-    return batch.row_segment[static_cast<size_t>(a)] == batch.row_segment[static_cast<size_t>(b)];
-  };
-  auto less = [&](int32_t a, int32_t b) {
-    if (whole(a) != whole(b)) return whole(a);
-    if (!whole(a) || same_segment(a, b)) return a < b;
-    auto x = blocks(a), y = blocks(b);
-    int order = std::memcmp(x.data(), y.data(), x.size_bytes());
-    return order != 0 ? order < 0 : a < b;
-  };
-  if (batch.segments.size() > 1) std::sort(order_.begin(), order_.end(), less);
-  for (int32_t r : order_) {
-    int64_t begin = std::max(first, begin_of(batch, r));
-    if (!units_.empty()) {
-      Unit& u = units_.back();
-      int32_t other = unit_rows_[static_cast<size_t>(u.first_row)];
-      bool together = u.split == split && u.begin == begin && u.n_rows < kUnitRows &&
-                      (same_segment(r, other) ||
-                       (whole(r) && whole(other) && std::ranges::equal(blocks(r), blocks(other))));
-      if (together) {
-        unit_rows_.push_back(r);
-        ++u.n_rows;
-        continue;
-      }
-    }
-    units_.push_back({split, static_cast<int32_t>(unit_rows_.size()), 1, begin});
-    unit_rows_.push_back(r);
+  for (size_t s = 0; s < batch.segments.size(); ++s) {
+    const Segment& segment = batch.segments[s];
+    int32_t last = segment.first_row + segment.n_rows - 1;  // no row of it lies further
+    if (batch.slots[static_cast<size_t>(last)] >= split * kSplit)
+      order_.push_back(static_cast<int32_t>(s));
   }
+  auto blocks = [&](int32_t s) {
+    std::span<const BlockId> all = batch.segments[static_cast<size_t>(s)].blocks;
+    size_t from = std::min(first_block, all.size()), to = std::min(end_block, all.size());
+    return all.subspan(from, to - from);
+  };
+  std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
+    auto x = blocks(a), y = blocks(b);
+    auto order = std::lexicographical_compare_three_way(x.begin(), x.end(), y.begin(), y.end());
+    return order != 0 ? order < 0 : a < b;
+  });
+  for (int32_t s : order_) {
+    const Segment& segment = batch.segments[static_cast<size_t>(s)];
+    for (int32_t r = segment.first_row; r < segment.first_row + segment.n_rows; ++r)
+      if (begin_of(batch, r) < (split + 1) * kSplit &&
+          batch.positions[static_cast<size_t>(r)] >= split * kSplit)
+        add_to_unit(batch, split, r);
+  }
+}
+
+// Joins the last unit when fewer keys are read that way than beside it, else begins a new one.
+void Attention::add_to_unit(const Batch& batch, int64_t split, int32_t row) {
+  const Segment& mine = segment_of(batch, row);
+  int64_t begin = round_up(std::max(split * kSplit, begin_of(batch, row)), kKeyTile);
+  int64_t end = std::min<int64_t>((split + 1) * kSplit, batch.visible[static_cast<size_t>(row)]);
+  end = std::max(begin, round_down(end, kKeyTile));
+  if (!units_.empty() && units_.back().split == split && units_.back().n_rows < kUnitRows) {
+    Unit& u = units_.back();
+    const Segment& other = segment_of(batch, unit_rows_[static_cast<size_t>(u.first_row)]);
+    int64_t common_begin = std::max(begin, u.common_begin);
+    int64_t common_end = std::min(end, u.common_end);
+    if (&mine != &other) {
+      size_t block = static_cast<size_t>(split * kSplit / block_tokens_);
+      size_t n = std::min(mine.blocks.size(), other.blocks.size());
+      while (block < n && mine.blocks[block] == other.blocks[block]) ++block;
+      common_end =
+          std::min(common_end, round_down(static_cast<int64_t>(block) * block_tokens_, kKeyTile));
+    }
+    // n rows read `common` once, and what it shrinks by n times; the new row would read all of its
+    // own: together costs less when (n + 1 - 1) common' > (n - 1) common.
+    int64_t n = u.n_rows, now = u.common_end - u.common_begin, then = common_end - common_begin;
+    if (then > 0 && n * then > (n - 1) * now) {
+      u.common_begin = common_begin;
+      u.common_end = common_end;
+      ++u.n_rows;
+      unit_rows_.push_back(row);
+      return;
+    }
+  }
+  units_.push_back({split, static_cast<int32_t>(unit_rows_.size()), 1, begin, end});
+  unit_rows_.push_back(row);
 }
 
 void Attention::attend_unit(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane,
                             int64_t layer, const Unit& unit, int64_t kv_head, const float* queries,
-                            int64_t ldq, int thread) {
-  auto t = static_cast<size_t>(thread);
+                            int64_t ldq, Pointers* at) {
   auto attend = plane.f32() ? kernels.attend_f32 : kernels.attend_bf16;
   int64_t heads = n_heads_ / n_kv_heads_, head = kv_head * heads, state_width = head_width_ + 2;
-  int64_t split_end = (unit.split + 1) * kSplit;
   std::span<const int32_t> rows(&unit_rows_[static_cast<size_t>(unit.first_row)],
                                 static_cast<size_t>(unit.n_rows));
-  // What all rows see through one table, in whole tiles; the rest is each row's own.
-  int64_t common = split_end;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    size_t r = static_cast<size_t>(rows[i]);
-    common = std::min<int64_t>(common, batch.visible[r]);
-    query_pointers_[t][i] = queries + rows[i] * ldq + head * head_width_;
-    state_pointers_[t][i] = state(rows[i], unit.split) + head * state_width;
+  for (size_t i = 0; i < rows.size(); ++i)
     for (int64_t h = 0; h < heads; ++h) {
-      float* s = state_pointers_[t][i] + h * state_width;
-      std::fill(s, s + state_width, 0.0f);
-      s[0] = -INFINITY;
+      size_t q = i * static_cast<size_t>(heads) + static_cast<size_t>(h);
+      at->queries[q] = queries + rows[i] * ldq + (head + h) * head_width_;
+      at->states[q] = state(rows[i], unit.split) + (head + h) * state_width;
+      std::fill(at->states[q], at->states[q] + state_width, 0.0f);
+      at->states[q][0] = -INFINITY;
     }
-  }
-  // Tiles start at unit.begin when a window opens inside one: the rows of a unit agree on that.
-  common = unit.begin + round_down(std::max<int64_t>(0, common - unit.begin), kKeyTile);
-  auto run = [&](int32_t row, int64_t begin, int64_t end, size_t first_row, size_t n_rows) {
+  // Positions [begin, end) of `row`'s table, for n_rows rows from the unit's row `first` on.
+  auto meet = [&](int32_t row, int64_t begin, int64_t end, size_t first, size_t n_rows) {
     if (begin >= end) return;
-    const Segment& s =
-        batch.segments[static_cast<size_t>(batch.row_segment[static_cast<size_t>(row)])];
-    for (int64_t p = begin; p < end; ++p) {
-      int64_t slot = slot_of(batch, s, row, p);
-      key_pointers_[t][static_cast<size_t>(p - begin)] = plane.slot(layer, s, slot, 0, kv_head);
-      value_pointers_[t][static_cast<size_t>(p - begin)] = plane.slot(layer, s, slot, 1, kv_head);
-    }
-    attend({query_pointers_[t].data() + first_row, static_cast<int64_t>(n_rows), heads, head_width_,
-            key_pointers_[t].data(), value_pointers_[t].data(), end - begin,
-            state_pointers_[t].data() + first_row});
+    plane.find(layer, kv_head, batch, row, begin, end, at->keys.data(), at->values.data());
+    size_t q = first * static_cast<size_t>(heads);
+    attend({at->queries.data() + q, static_cast<int64_t>(n_rows) * heads, head_width_,
+            at->keys.data(), at->values.data(), end - begin, at->states.data() + q});
   };
-  run(rows[0], unit.begin, common, 0, rows.size());
+  int64_t split_begin = unit.split * kSplit, split_end = split_begin + kSplit;
+  for (size_t i = 0; i < rows.size(); ++i) {  // a window opens before the common tiles
+    int64_t begin = std::max(split_begin, begin_of(batch, rows[i]));
+    int64_t end =
+        std::min<int64_t>(unit.common_begin, batch.positions[static_cast<size_t>(rows[i])] + 1);
+    int64_t tile = std::min(end, round_up(begin, kKeyTile));
+    meet(rows[i], begin, tile, i, 1);
+    meet(rows[i], tile, end, i, 1);
+  }
+  meet(rows[0], unit.common_begin, unit.common_end, 0, rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     int64_t end = std::min<int64_t>(split_end, batch.positions[static_cast<size_t>(rows[i])] + 1);
-    run(rows[i], common, end, i, 1);
+    meet(rows[i], unit.common_end, end, i, 1);
   }
 }
 
@@ -192,11 +233,11 @@ void Attention::fold(const Batch& batch, int64_t row, float* out) const {
 void Attention::run(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane,
                     int64_t layer, const float* queries, int64_t ldq, float* out, int thread,
                     SpinBarrier& barrier) {
-  int n_threads = static_cast<int>(key_pointers_.size());
+  int n_threads = static_cast<int>(pointers_.size());
   int64_t n_items = static_cast<int64_t>(units_.size()) * n_kv_heads_;
   for (int64_t i = thread; i < n_items; i += n_threads)
     attend_unit(kernels, batch, plane, layer, units_[static_cast<size_t>(i / n_kv_heads_)],
-                i % n_kv_heads_, queries, ldq, thread);
+                i % n_kv_heads_, queries, ldq, &pointers_[static_cast<size_t>(thread)]);
   barrier.wait();
   Range rows = split_range(batch.n_rows(), 1, n_threads, thread);
   for (int64_t r = rows.begin; r < rows.end; ++r) fold(batch, r, out + r * n_heads_ * head_width_);

@@ -28,6 +28,10 @@ class KvPlane {
               logical % block_tokens_);
   }
 
+  // Where keys and values of positions [begin, end) lie, as this row sees them.
+  void find(int64_t layer, int64_t kv_head, const Batch& batch, int32_t row, int64_t begin,
+            int64_t end, const void** keys, const void** values) const;
+
   void copy_block(BlockCopy copy);
   void move_slot(const Segment& s, int64_t from, int64_t to);
 
@@ -42,11 +46,11 @@ class KvPlane {
 
 // Attention of all rows of a batch over paged K and V.
 //
-// A row's softmax is folded over positions [begin, position]: in tiles of kKeyTile inside a split,
-// splits at absolute multiples of kSplit, each from an empty state, the splits' states folded in
-// order. Who computes a split, and beside whom, changes nothing: a row's bits depend on its own
-// keys alone. Rows that see all of a split through the same blocks (verify branches, siblings,
-// sequences with one prefix) stand in one unit of work, which reads each key once for all of them.
+// A row's softmax is folded over the positions it sees, in tiles at absolute multiples of kKeyTile
+// and splits at absolute multiples of kSplit: a split begins from an empty state, and the states of
+// the splits are folded in order. Who computes a split, and beside whom, changes nothing: a row's
+// bits depend on its own keys alone. Rows that see the same keys (verify branches, siblings,
+// sequences with one prefix) stand in one unit of work, which reads those keys once for all.
 class Attention {
  public:
   static constexpr int64_t kSplit = 256;
@@ -62,17 +66,25 @@ class Attention {
   int64_t bytes() const { return static_cast<int64_t>(states_.bytes()); }
 
  private:
-  // Rows that meet the keys of one split from `begin` on, through one table as far as all see them.
+  // Rows of one split that all see positions [common_begin, common_end), whole tiles, through the
+  // same blocks; what a row sees before and behind them is its own.
   struct Unit {
     int64_t split;
     int32_t first_row, n_rows;  // into unit_rows_
-    int64_t begin;              // position
+    int64_t common_begin, common_end;
+  };
+  // Where one thread gathers the pointers of a kernel call.
+  struct Pointers {
+    std::vector<const void*> keys, values;  // [kSplit]
+    std::vector<const float*> queries;      // [rows of a unit, heads of a KV head]
+    std::vector<float*> states;
   };
 
   void plan_split(const Batch& batch, int64_t split);
+  void add_to_unit(const Batch& batch, int64_t split, int32_t row);
   void attend_unit(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane,
                    int64_t layer, const Unit& unit, int64_t kv_head, const float* queries,
-                   int64_t ldq, int thread);
+                   int64_t ldq, Pointers* at);
   void fold(const Batch& batch, int64_t row, float* out) const;
   int64_t begin_of(const Batch& batch, int32_t row) const;
   float* state(int64_t row, int64_t split) const {
@@ -85,10 +97,8 @@ class Attention {
   Buffer states_;             // f32 [T, splits, H, D + 2]; touched as far as a batch needs it
   std::vector<Unit> units_;
   std::vector<int32_t> unit_rows_;
-  std::vector<int32_t> order_;  // rows of one split, sorted by their blocks
-  std::vector<std::vector<const void*>> key_pointers_, value_pointers_;  // by thread: [kSplit]
-  std::vector<std::vector<const float*>> query_pointers_;                // by thread
-  std::vector<std::vector<float*>> state_pointers_;
+  std::vector<int32_t> order_;  // segments, those with the same first blocks of a split together
+  std::vector<Pointers> pointers_;  // by thread
 };
 
 }  // namespace pf

@@ -110,6 +110,8 @@ class CpuBackend final : public Backend {
     return s.n_rows - s.n_plain + 1;
   }
 
+  void propose_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
+
   // One draft while it grows.
   struct Growth {
     size_t job;
@@ -132,7 +134,23 @@ class CpuBackend final : public Backend {
   std::vector<std::vector<TokenProbability>> top_;  // by thread
 };
 
+// As many jobs at once as their longest pass has room for; alone or together gives the same bits.
 void CpuBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  auto rows = [&](size_t j) {
+    int64_t n_fed = jobs[j].widths.empty() ? 1 : 1 + jobs[j].n_draft;
+    return std::max(n_fed, static_cast<int64_t>(jobs[j].committed.size()));
+  };
+  for (size_t first = 0; first < jobs.size();) {
+    size_t end = first;
+    int64_t n = 0;
+    do n += rows(end++);
+    while (end < jobs.size() && n + rows(end) <= forward_.max_rows());
+    propose_together(jobs.subspan(first, end - first), trees.subspan(first, end - first));
+    first = end;
+  }
+}
+
+void CpuBackend::propose_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
   growing_.clear();
   top_.resize(static_cast<size_t>(pool_.size()));
   batch_.clear();

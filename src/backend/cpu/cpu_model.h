@@ -66,6 +66,7 @@ class CpuForward {
   // Logits [n, head rows] of rows [first, first + n) of `hidden`; n <= head_chunk_rows.
   View<float, 2> logits(int32_t first, int32_t n);
   int64_t scratch_bytes() const;
+  int64_t max_rows() const { return max_rows_; }
 
  private:
   void embed(const Batch& batch, Range rows);
@@ -80,6 +81,7 @@ class CpuForward {
   const CpuOptions& options_;
   ThreadPool& pool_;
   KvPlane* plane_;
+  int64_t max_rows_;  // a whole tree fits, however few rows a step may have
   Attention attention_;
   CpuScratch s_;
 };

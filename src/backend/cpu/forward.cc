@@ -31,14 +31,15 @@ CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadP
       options_(options),
       pool_(pool),
       plane_(plane),
-      attention_(model.H, model.G, model.D, model.sliding_window, options.max_rows,
-                 options.max_context, pool.size()) {
-  int64_t T = options.max_rows, chunk = options.head_chunk_rows;
+      max_rows_(std::max(options.max_rows, options.head_chunk_rows)),
+      attention_(model.H, model.G, model.D, model.sliding_window, max_rows_, options.max_context,
+                 pool.size()) {
+  int64_t T = max_rows_, chunk = options.head_chunk_rows;
   s_.residual = Buffer(float_bytes(T * model.E));
   s_.qkv = Buffer(float_bytes(T * model.qkv_width()));
   s_.attended = Buffer(float_bytes(T * model.H * model.D));
   s_.gate_up = Buffer(float_bytes(T * 2 * model.F));
-  s_.packed = Buffer(packed_bytes(model, std::max(T, chunk)));
+  s_.packed = Buffer(packed_bytes(model, T));
   s_.row = Buffer(float_bytes(pool.size() * std::max(model.E, model.F)));
   s_.hidden = Buffer(float_bytes(T * model.E));
   s_.logits = Buffer(float_bytes(chunk * model.head_rows));
@@ -55,7 +56,7 @@ int64_t CpuForward::scratch_bytes() const {
 }
 
 void CpuForward::run(const Batch& batch) {
-  check(batch.n_rows() <= options_.max_rows, "more rows than the backend was made for");
+  check(batch.n_rows() <= max_rows_, "more rows than the backend was made for");
   prepare_rope(batch);
   attention_.plan(batch, *plane_);
   pool_.run([&](int thread) {

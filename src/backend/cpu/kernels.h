@@ -19,7 +19,8 @@ namespace pf {
 // Activations are packed in chunks of M <= kChunkRows rows, so that a step reads what it
 // broadcasts in one line:
 //   kF32   [K][M] floats;  kBf16  [K / 2][M] pairs
-//   ints   per 32 k: [8][M] quads of int8, [M] float scales s, [M] int32 sums of the quads
+//   ints   per 32 k: [8][M] quads of int8, [M] float scales s, [M] what the weights' offset adds:
+//          kInt8 int32 -128 sum(quads), kInt4 float s sum(quads)
 //
 // One element of the product is one accumulator that walks k upward, whatever the number of tiles
 // and rows computed beside it; so a row has the same bits in every batch (invariant 7).
@@ -52,16 +53,15 @@ struct GemmArgs {
 };
 using GemmKernel = void (*)(const GemmArgs&);
 
-// One KV head of some rows over one range of positions, all visible to all of them.
+// Queries of one KV head over one range of positions, all visible to all of them.
 struct AttendArgs {
-  const float* const* queries;  // [rows]: the heads of the row that share this KV head, scaled
-  int64_t n_rows;
-  int64_t heads_per_row;    // consecutive, D apart
-  int64_t head_width;       // D, a multiple of 16
+  const float* const* queries;  // [n_queries]: each D values, scaled; one per row and head
+  int64_t n_queries;
+  int64_t head_width;       // D, a multiple of 16 up to 256
   const void* const* keys;  // [n_keys]: each D values
   const void* const* values;
-  int64_t n_keys;        // a range between multiples of kKeyTile, or the open end
-  float* const* states;  // [rows]: per head max, sum, acc[D]; D + 2 floats apart; continued
+  int64_t n_keys;        // a tile begins every kKeyTile keys
+  float* const* states;  // [n_queries]: max, sum, acc[D]; continued
 };
 inline constexpr int64_t kKeyTile = 16;
 

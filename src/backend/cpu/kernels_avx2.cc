@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -83,8 +84,7 @@ void gemm_int(const GemmArgs& a) {
     __m256i sum[M][2];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m256i start = _mm256_setzero_si256();
-      if constexpr (!kFour)
-        start = _mm256_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm256_set1_epi32(-128));
+      if constexpr (!kFour) start = broadcast(x + (9 * M + m) * 4);
       sum[m][0] = sum[m][1] = start;
     }
     PF_UNROLL for (int q = 0; q < 8; ++q) {
@@ -105,7 +105,7 @@ void gemm_int(const GemmArgs& a) {
     const std::byte* scales = w + (kFour ? 256 : 512);
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m256 s = _mm256_castsi256_ps(broadcast(x + (8 * M + m) * 4));
-      __m256 total = _mm256_mul_ps(s, _mm256_cvtepi32_ps(broadcast(x + (9 * M + m) * 4)));
+      __m256 total = _mm256_castsi256_ps(broadcast(x + (9 * M + m) * 4));
       PF_UNROLL for (int h = 0; h < 2; ++h) {
         acc[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[m][h]),
                                     _mm256_mul_ps(half(scales, h), s), acc[m][h]);
@@ -124,15 +124,37 @@ constexpr GemmKernel gemm_or_null() {
   return gemm_int<F == WeightFormat::kInt4, M>;
 }
 
+// Sixteen floats, for attention.
+struct Lanes {
+  __m256 a, b;
+};
+constexpr int kQueryBlock = 2, kScoreChains = 2, kValueLanes = 2;
+inline Lanes splat(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
+inline Lanes load_lanes(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void store_lanes(float* p, Lanes v) {
+  _mm256_storeu_ps(p, v.a);
+  _mm256_storeu_ps(p + 8, v.b);
+}
+inline Lanes add_lanes(Lanes x, Lanes y) {
+  return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+inline Lanes mul_lanes(Lanes x, Lanes y) {
+  return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+inline Lanes fma_lanes(Lanes x, Lanes y, Lanes z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+
 #include "backend/cpu/vector_ops.inc.h"
 
 }  // namespace
 
 const CpuKernels* kernels_avx2() {
-  static const CpuKernels table = make_table("avx2");
   bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
              __builtin_cpu_supports("f16c");
-  return has ? &table : nullptr;
+  if (!has) return nullptr;  // before a single instruction of this file runs
+  static const CpuKernels table = make_table("avx2");
+  return &table;
 }
 
 }  // namespace pf

@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -81,8 +82,7 @@ void gemm_int(const GemmArgs& a) {
     __m512i sum[R][M];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m512i start = _mm512_setzero_si512();
-      if constexpr (!kFour)
-        start = _mm512_mullo_epi32(broadcast(x + (9 * M + m) * 4), _mm512_set1_epi32(-128));
+      if constexpr (!kFour) start = broadcast(x + (9 * M + m) * 4);
       PF_UNROLL for (int r = 0; r < R; ++r) sum[r][m] = start;
     }
     PF_UNROLL for (int q = 0; q < 8; q += 2) {
@@ -119,7 +119,7 @@ void gemm_int(const GemmArgs& a) {
         __m512 s = broadcast_float(x + (8 * M + m) * 4);
         acc[r][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][m]), _mm512_mul_ps(d, s), acc[r][m]);
         if constexpr (kFour) {
-          __m512 total = _mm512_mul_ps(s, _mm512_cvtepi32_ps(broadcast(x + (9 * M + m) * 4)));
+          __m512 total = broadcast_float(x + (9 * M + m) * 4);
           acc[r][m] = _mm512_fmadd_ps(min, total, acc[r][m]);
         }
       }
@@ -138,15 +138,26 @@ constexpr GemmKernel gemm_or_null() {
   return nullptr;  // past the registers; one tile always fits
 }
 
+// Sixteen floats, for attention.
+using Lanes = __m512;
+constexpr int kQueryBlock = 4, kScoreChains = 4, kValueLanes = 4;
+inline Lanes splat(float v) { return _mm512_set1_ps(v); }
+inline Lanes load_lanes(const float* p) { return _mm512_loadu_ps(p); }
+inline void store_lanes(float* p, Lanes v) { _mm512_storeu_ps(p, v); }
+inline Lanes add_lanes(Lanes a, Lanes b) { return _mm512_add_ps(a, b); }
+inline Lanes mul_lanes(Lanes a, Lanes b) { return _mm512_mul_ps(a, b); }
+inline Lanes fma_lanes(Lanes a, Lanes b, Lanes c) { return _mm512_fmadd_ps(a, b, c); }
+
 #include "backend/cpu/vector_ops.inc.h"
 
 }  // namespace
 
 const CpuKernels* kernels_avx512() {
-  static const CpuKernels table = make_table("avx512");
   bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") &&
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return has ? &table : nullptr;
+  if (!has) return nullptr;  // before a single instruction of this file runs
+  static const CpuKernels table = make_table("avx512");
+  return &table;
 }
 
 }  // namespace pf

@@ -1,4 +1,5 @@
 // Plain loops: right everywhere, and the meaning that the other files are tested against.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string_view>
@@ -7,6 +8,7 @@
 #include "sampling/fast_math.h"
 
 #define PF_FMA(a, b, c) ((a) * (b) + (c))
+#define PF_UNROLL _Pragma("GCC unroll 8")
 
 namespace pf {
 namespace {
@@ -43,12 +45,13 @@ void step_int(const std::byte* w, const std::byte* x, float (*acc)[16]) {
   const int8_t* rows = reinterpret_cast<const int8_t*>(x);
   const std::byte* scales = w + (kFour ? 256 : 512);
   for (int m = 0; m < M; ++m) {
-    float s;
-    int32_t sum;
+    float s, total;
+    int32_t offset;
     std::memcpy(&s, x + (8 * M + m) * 4, 4);
-    std::memcpy(&sum, x + (9 * M + m) * 4, 4);
+    std::memcpy(&total, x + (9 * M + m) * 4, 4);
+    std::memcpy(&offset, x + (9 * M + m) * 4, 4);
     for (int r = 0; r < kTileRows; ++r) {
-      int32_t d = kFour ? 0 : -128 * sum;
+      int32_t d = kFour ? 0 : offset;
       for (int q = 0; q < 8; ++q)
         for (int b = 0; b < 4; ++b) {
           int32_t v = kFour ? weights[(q / 2) * 64 + r * 4 + b] >> (q % 2 * 4) & 15
@@ -56,7 +59,7 @@ void step_int(const std::byte* w, const std::byte* x, float (*acc)[16]) {
           d += v * rows[(q * M + m) * 4 + b];
         }
       acc[m][r] += static_cast<float>(d) * (f16_at(scales, r) * s);
-      if (kFour) acc[m][r] += f16_at(scales + 32, r) * (s * static_cast<float>(sum));
+      if (kFour) acc[m][r] += f16_at(scales + 32, r) * total;
     }
   }
 }
@@ -79,6 +82,35 @@ void gemm(const GemmArgs& a) {
 template <WeightFormat F, int R, int M>
 constexpr GemmKernel gemm_or_null() {
   return gemm<F, R, M>;
+}
+
+// Sixteen floats, for attention.
+struct Lanes {
+  float v[16];
+};
+constexpr int kQueryBlock = 1, kScoreChains = 1, kValueLanes = 1;
+inline Lanes splat(float v) {
+  Lanes r;
+  for (float& x : r.v) x = v;
+  return r;
+}
+inline Lanes load_lanes(const float* p) {
+  Lanes r;
+  std::memcpy(r.v, p, sizeof(r.v));
+  return r;
+}
+inline void store_lanes(float* p, const Lanes& r) { std::memcpy(p, r.v, sizeof(r.v)); }
+inline Lanes add_lanes(Lanes a, const Lanes& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
+  return a;
+}
+inline Lanes mul_lanes(Lanes a, const Lanes& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] *= b.v[i];
+  return a;
+}
+inline Lanes fma_lanes(const Lanes& a, const Lanes& b, Lanes c) {
+  for (int i = 0; i < 16; ++i) c.v[i] = PF_FMA(a.v[i], b.v[i], c.v[i]);
+  return c;
 }
 
 #include "backend/cpu/vector_ops.inc.h"

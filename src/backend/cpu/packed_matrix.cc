@@ -55,31 +55,54 @@ class Packer {
     values_.assign(static_cast<size_t>((padded + kGroup - 1) / kGroup * kGroup), 0.0f);
     groups_.resize(values_.size() / kGroup);
     blocks_.resize(groups_.size() * 34);
+    if (is_float()) words_.resize(static_cast<size_t>(kTileRows * out->n_steps));
   }
 
-  Status pack_row(int64_t row) {
-    std::byte* tile = out_->data.as() + row / kTileRows * out_->tile_bytes();
-    int64_t r = row % kTileRows, in_tensor = row;
-    const Tensor* t = source_.find(&in_tensor);
-    if (out_->format == WeightFormat::kInt4 || out_->format == WeightFormat::kInt8) {
-      if (Status s = read_groups(*t, in_tensor); !s.ok()) return s.within(t->name);
-      write_groups(tile, r);
-      return {};
-    }
-    dequantize_rows(*t, in_tensor, 1, values_.data());
-    if (out_->format == WeightFormat::kF32) {
-      for (int64_t k = 0; k < out_->k; ++k)
-        std::memcpy(tile + (k * 16 + r) * 4, &values_[static_cast<size_t>(k)], 4);
-    } else {
-      for (int64_t k = 0; k < out_->k; ++k) {
-        bf16 v = to_bf16(values_[static_cast<size_t>(k)]);
-        std::memcpy(tile + k / 2 * 64 + r * 4 + k % 2 * 2, &v, 2);
+  Status pack_tile(int64_t tile) {
+    std::byte* out = out_->data.as() + tile * out_->tile_bytes();
+    int64_t first = tile * kTileRows, n = std::min<int64_t>(kTileRows, out_->n - first);
+    for (int64_t r = 0; r < n; ++r) {
+      int64_t in_tensor = first + r;
+      const Tensor* t = source_.find(&in_tensor);
+      if (is_float()) {
+        dequantize_rows(*t, in_tensor, 1, values_.data());
+        keep_words(r);
+      } else {
+        if (Status s = read_groups(*t, in_tensor); !s.ok()) return s.within(t->name);
+        write_groups(out, r);
       }
     }
+    if (is_float()) write_words(out, n);
     return {};
   }
 
  private:
+  bool is_float() const {
+    return out_->format == WeightFormat::kF32 || out_->format == WeightFormat::kBf16;
+  }
+
+  // The row in `values_` as what one step reads of it: a float, or two bf16.
+  void keep_words(int64_t r) {
+    uint32_t* words = &words_[static_cast<size_t>(r * out_->n_steps)];
+    if (out_->format == WeightFormat::kF32) {
+      std::memcpy(words, values_.data(), static_cast<size_t>(out_->n_steps) * 4);
+      return;
+    }
+    for (int64_t s = 0; s < out_->n_steps; ++s) {
+      uint32_t low = to_bf16(values_[static_cast<size_t>(2 * s)]).bits;
+      uint32_t high = to_bf16(values_[static_cast<size_t>(2 * s + 1)]).bits;
+      words[s] = low | high << 16;
+    }
+  }
+
+  void write_words(std::byte* tile, int64_t n_rows) {
+    uint32_t* out = reinterpret_cast<uint32_t*>(tile);
+    const uint32_t* words = words_.data();
+    int64_t n_steps = out_->n_steps;
+    for (int64_t s = 0; s < n_steps; ++s)
+      for (int64_t r = 0; r < n_rows; ++r) out[s * kTileRows + r] = words[r * n_steps + s];
+  }
+
   Status read_groups(const Tensor& t, int64_t row) {
     bool four = out_->format == WeightFormat::kInt4;
     const std::byte* blocks = t.data.data() + row * row_bytes(t.type, t.cols());
@@ -127,7 +150,8 @@ class Packer {
 
   RowSource source_;
   PackedMatrix* out_;
-  std::vector<float> values_;
+  std::vector<float> values_;    // one row, padded with zeros
+  std::vector<uint32_t> words_;  // [16][steps]
   std::vector<Group> groups_;
   std::vector<std::byte> blocks_;
 };
@@ -147,9 +171,9 @@ Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightF
   std::mutex mutex;
   pool.run([&](int thread) {
     Packer packer({tensors}, &out);
-    Range rows = split_range(out.n, kTileRows, pool.size(), thread);
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      Status s = packer.pack_row(row);
+    Range tiles = split_range(out.n_tiles, 1, pool.size(), thread);
+    for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+      Status s = packer.pack_tile(tile);
       if (s.ok()) continue;
       std::lock_guard lock(mutex);
       bad = s;
@@ -163,18 +187,18 @@ Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightF
 namespace {
 
 // Writes [R][M][16] of one kernel call to y, cut at the matrix's last row.
+template <bool kAdd>
 void write_tiles(const ProductArgs& a, const float* tiles, int R, int M, int64_t tile,
                  int64_t row) {
   for (int r = 0; r < R; ++r) {
     int64_t first = (tile + r) * kTileRows;
-    int64_t n = std::min<int64_t>(kTileRows, a.w->n - first);
     for (int m = 0; m < M; ++m) {
       const float* from = tiles + (r * M + m) * kTileRows;
       float* to = a.y + (row + m) * a.ldy + first;
-      if (a.add)
-        for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+      if (first + kTileRows <= a.w->n)
+        for (int i = 0; i < kTileRows; ++i) to[i] = kAdd ? to[i] + from[i] : from[i];
       else
-        for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+        for (int64_t i = 0; i < a.w->n - first; ++i) to[i] = kAdd ? to[i] + from[i] : from[i];
     }
   }
 }
@@ -188,6 +212,7 @@ void multiply(const CpuKernels& kernels, const ProductArgs& a, int thread, int n
   alignas(64) float out[kMaxTiles * kChunkRows * kTileRows];
   // Few rows: one stream of weights, read at the memory's speed. Many: several tiles share each
   // load of activations. Either way a tile's elements are summed alike.
+  auto write = a.add ? write_tiles<true> : write_tiles<false>;
   int widest = a.m > kChunkRows ? kMaxTiles : 1;
   for (int64_t tile = tiles.begin; tile < tiles.end;) {
     int R = static_cast<int>(std::min<int64_t>(widest, tiles.end - tile));
@@ -198,7 +223,7 @@ void multiply(const CpuKernels& kernels, const ProductArgs& a, int thread, int n
         while (table[r - 1][M - 1] == nullptr) --r;
         table[r - 1][M - 1]({w.data.as() + (tile + done) * w.tile_bytes(), w.tile_bytes(),
                              a.rows + packed_rows_bytes(w.format, w.n_steps, row), w.n_steps, out});
-        write_tiles(a, out, r, M, tile + done, row);
+        write(a, out, r, M, tile + done, row);
         done += r;
       }
     }

@@ -34,7 +34,7 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
 }
 
 // One group of 32 values -> int8 with a scale: x ~ scale * q, |q| <= 127.
-inline void quantize_group(const float* x, int64_t n, int m, int M, std::byte* group) {
+inline void quantize_group(const float* x, int64_t n, bool four, int m, int M, std::byte* group) {
   float v[kGroup], max = 0;
   for (int i = 0; i < kGroup; ++i) v[i] = i < n ? x[i] : 0.0f;
   for (int i = 0; i < kGroup; ++i) max = std::fabs(v[i]) > max ? std::fabs(v[i]) : max;
@@ -48,71 +48,52 @@ inline void quantize_group(const float* x, int64_t n, int m, int M, std::byte* g
   }
   for (int l = 0; l < 8; ++l) std::memcpy(group + (l * M + m) * 4, q + 4 * l, 4);
   std::memcpy(group + (8 * M + m) * 4, &scale, 4);
-  std::memcpy(group + (9 * M + m) * 4, &sum, 4);
+  float total = scale * static_cast<float>(sum);
+  int32_t offset = -128 * sum;
+  std::memcpy(group + (9 * M + m) * 4, four ? static_cast<void*>(&total) : &offset, 4);
+}
+
+// to_bf16 as a loop without branches.
+inline void round_row(const float* x, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t u = std::bit_cast<uint32_t>(x[i]);
+    uint32_t rounded = u + 0x7fffu + (u >> 16 & 1u);
+    uint32_t quiet = u | 0x400000u;
+    out[i] = static_cast<uint16_t>(((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
+  }
+}
+
+inline void pack_bf16(const float* x, int64_t n, int64_t n_steps, int m, int M, uint32_t* out) {
+  constexpr int64_t kPart = 256;
+  alignas(64) uint16_t rounded[2 * kPart];
+  for (int64_t first = 0; first < n_steps; first += kPart) {
+    int64_t steps = n_steps - first < kPart ? n_steps - first : kPart;
+    int64_t values = n - 2 * first < 2 * steps ? n - 2 * first : 2 * steps;
+    rounded[2 * steps - 1] = 0;  // of an odd row
+    round_row(x + 2 * first, values, rounded);
+    for (int64_t k = 0; k < steps; ++k)
+      std::memcpy(out + (first + k) * M + m, rounded + 2 * k, sizeof(uint32_t));
+  }
 }
 
 void pack_row(WeightFormat format, const float* x, int64_t n, int64_t n_steps, int m, int M,
               std::byte* chunk) {
   if (format == WeightFormat::kF32) {
     float* out = reinterpret_cast<float*>(chunk);
-    for (int64_t k = 0; k < n_steps; ++k) out[k * M + m] = k < n ? x[k] : 0.0f;
+    for (int64_t k = 0; k < n_steps; ++k) out[k * M + m] = x[k];
   } else if (format == WeightFormat::kBf16) {
-    uint32_t* out = reinterpret_cast<uint32_t*>(chunk);
-    for (int64_t k = 0; k < n_steps; ++k) {
-      uint32_t low = to_bf16(x[2 * k]).bits;
-      uint32_t high = 2 * k + 1 < n ? to_bf16(x[2 * k + 1]).bits : 0;
-      out[k * M + m] = low | high << 16;
-    }
+    pack_bf16(x, n, n_steps, m, M, reinterpret_cast<uint32_t*>(chunk));
   } else {
     int64_t bytes = row_step_bytes(format) * M;
     for (int64_t g = 0; g < n_steps; ++g)
-      quantize_group(x + g * kGroup, n - g * kGroup, m, M, chunk + g * bytes);
+      quantize_group(x + g * kGroup, n - g * kGroup, format == WeightFormat::kInt4, m, M,
+                     chunk + g * bytes);
   }
 }
-
-inline float load_key(const bf16* p, int64_t i) { return to_float(p[i]); }
-inline float load_key(const float* p, int64_t i) { return p[i]; }
 
 inline constexpr int64_t kMaxHeadWidth = 256;
 
-// Online softmax (Milakov & Gimelshein 2018) over tiles of 16 keys: per tile the new maximum, then
-// sum and accumulator are scaled once and extended key by key in position order.
-inline void attend_tile(const float* q, const float* keys, const float* values, int64_t n,
-                        int64_t D, float* state) {
-  float score[kKeyTile];
-  for (int64_t j = 0; j < kKeyTile; ++j) score[j] = j < n ? dot(q, keys + j * D, D) : -INFINITY;
-  float max = state[0];
-  for (int64_t j = 0; j < kKeyTile; ++j) max = score[j] > max ? score[j] : max;
-  float keep = exp_nonpositive(state[0] - max);
-  float p[kKeyTile];
-  for (int64_t j = 0; j < kKeyTile; ++j) p[j] = exp_nonpositive(score[j] - max);
-  float sum = state[1] * keep;
-  for (int64_t j = 0; j < n; ++j) sum += p[j];
-  state[0] = max;
-  state[1] = sum;
-  float* acc = state + 2;
-  for (int64_t d = 0; d < D; ++d) acc[d] *= keep;
-  for (int64_t j = 0; j < n; ++j)
-    for (int64_t d = 0; d < D; ++d) acc[d] = PF_FMA(p[j], values[j * D + d], acc[d]);
-}
-
-template <class T>
-void attend(const AttendArgs& a) {
-  alignas(64) float keys[kKeyTile * kMaxHeadWidth], values[kKeyTile * kMaxHeadWidth];
-  int64_t D = a.head_width;
-  for (int64_t first = 0; first < a.n_keys; first += kKeyTile) {
-    int64_t n = a.n_keys - first < kKeyTile ? a.n_keys - first : kKeyTile;
-    for (int64_t j = 0; j < n; ++j) {  // read once, for all rows and heads
-      const T* k = static_cast<const T*>(a.keys[first + j]);
-      const T* v = static_cast<const T*>(a.values[first + j]);
-      for (int64_t d = 0; d < D; ++d) keys[j * D + d] = load_key(k, d);
-      for (int64_t d = 0; d < D; ++d) values[j * D + d] = load_key(v, d);
-    }
-    for (int64_t r = 0; r < a.n_rows; ++r)
-      for (int64_t h = 0; h < a.heads_per_row; ++h)
-        attend_tile(a.queries[r] + h * D, keys, values, n, D, a.states[r] + h * (D + 2));
-  }
-}
+#include "backend/cpu/attend.inc.h"
 
 // The whole table of one file from its gemm<format, R, M>, given as a variable template.
 template <WeightFormat F, int R, int M>

@@ -1,0 +1,13 @@
+#pragma once
+// What the parts of the machine tell report.cc.
+
+#include "ptxvm/decode.h"
+#include "ptxvm/ptxvm.h"
+
+namespace pf::ptxvm {
+
+void record_ptx_error(const PtxError& error, const Unit* unit, const std::string& kernel);
+void forget_module(const Module& module);  // before it ends: its kernels leave the measures
+void clear_sticky_error();                 // runtime_device.cc
+
+}  // namespace pf::ptxvm

@@ -1,0 +1,23 @@
+#pragma once
+// Launchers of the sample kernels (clean.cu) and of the planted bugs (planted.cu).
+#include <cuda_fp16.h>
+
+#include <string>
+#include <vector>
+
+void block_sum(const float* x, float* y, int n, int threads);
+void softmax_rows(const float* x, float* y, int rows, int columns);
+void histogram(const unsigned char* x, int* bins, int n);
+// q, k, v, o: f16 [n, 64].
+void flash_attention(const __half* q, const __half* k, const __half* v, __half* o, int n);
+// w: int4 pairs [rows, k / 8] u32, value - 8; x: f16 [k]; y: f32 [rows].
+void int4_gemv(const unsigned* w, const __half* x, float* y, int rows, int k);
+void axpy(float a, const float* x, float* y, int n, cudaStream_t stream);
+void hello(int n);
+
+struct Planted {
+  const char* name;
+  const char* kind;  // as kind_name says
+  void (*run)();
+};
+const std::vector<Planted>& planted();
