@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kBearer = "bearer ";
 
 bool starts_as_bearer(std::string_view header) {
-  if (header.size() < kBearer.size()) return false;
+  if (header.size() <= kBearer.size()) return false;
   for (size_t i = 0; i < kBearer.size(); ++i)
     if (std::tolower(static_cast<unsigned char>(header[i])) != kBearer[i]) return false;
   return true;

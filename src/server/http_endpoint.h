@@ -26,6 +26,7 @@ class HttpEndpoint {
  private:
   HttpEndpoint() = default;
   Handler handler_;
+  std::string host_;
   void* context_ = nullptr;  // of civetweb
 };
 

@@ -1,0 +1,94 @@
+// Truth: the metadata keys of llama.cpp and the tokenizer goldens of the real model.
+#include "cli/load_text.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "text/smollm2.h"
+
+namespace pf {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* const kModel = PF_SOURCE_DIR "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+
+TEST(LoadText, ReadsTheRealModelsTokenizerAndTemplate) {
+  if (!fs::exists(kModel)) GTEST_SKIP() << kModel << " is missing: run scripts/get_model.sh";
+  Result<ModelText> text = load_text(kModel);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  EXPECT_EQ(text->tokenizer.size(), 49152);
+  ASSERT_TRUE(text->chat);
+  EXPECT_EQ(text->chat->name(), "chatml");
+  EXPECT_EQ(text->tokenizer.eos(), 2);
+  int n = 0;
+  for (const auto& c : goldens()["cases"]) {
+    std::string prompt = c["text"];
+    EncodeOptions options;
+    options.parse_special = true;
+    EXPECT_EQ(text->tokenizer.encode(prompt, options), c["ids"].get<std::vector<int32_t>>());
+    ++n;
+  }
+  EXPECT_GT(n, 50);
+}
+
+class Folder {
+ public:
+  Folder() : path(fs::temp_directory_path() / ("load-text-" + std::to_string(getpid()))) {
+    fs::create_directories(path);
+    write("config.json",
+          R"({"model_type":"llama","hidden_size":64,"intermediate_size":64,"num_hidden_layers":1,
+              "num_attention_heads":1,"vocab_size":8,"max_position_embeddings":16,
+              "rms_norm_eps":1e-5,"rope_theta":10000.0})");
+  }
+  ~Folder() { fs::remove_all(path); }
+  void write(const char* name, const std::string& text) const {
+    std::ofstream(path / name) << text;
+  }
+  const fs::path path;
+};
+
+const char* const kTokenizer =
+    R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<s>":3},"merges":["a b"]},
+        "added_tokens":[{"id":3,"content":"<s>","special":true}],
+        "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},
+        "decoder":{"type":"ByteLevel"}})";
+
+TEST(LoadText, ReadsAFolderAndTheFileInIt) {
+  Folder folder;
+  folder.write("tokenizer.json", kTokenizer);
+  folder.write("generation_config.json", R"({"temperature":0.6,"top_k":5,"eos_token_id":[3]})");
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + "
+               "'<|im_end|>' + '\n'}}{% endfor %}");
+  for (const std::string& path :
+       {folder.path.string(), (folder.path / "model.safetensors").string()}) {
+    Result<ModelText> text = load_text(path);
+    ASSERT_TRUE(text.ok()) << text.status().message();
+    EXPECT_EQ(text->tokenizer.encode("ab"), std::vector<int32_t>{2});
+    EXPECT_EQ(text->generation.temperature, 0.6f);
+    EXPECT_EQ(text->generation.top_k, 5);
+    ASSERT_TRUE(text->chat);
+    EXPECT_EQ(text->chat->name(), "chatml");
+  }
+}
+
+TEST(LoadText, SaysWhichFileIsMissingOrWrong) {
+  Folder folder;
+  EXPECT_NE(load_text(folder.path.string()).status().message().find("tokenizer.json"),
+            std::string::npos);
+  folder.write("tokenizer.json", "{");
+  EXPECT_NE(load_text(folder.path.string()).status().message().find("tokenizer.json"),
+            std::string::npos);
+  folder.write("tokenizer.json", kTokenizer);
+  folder.write("config.json", "{}");
+  EXPECT_NE(load_text(folder.path.string()).status().message().find("config.json"),
+            std::string::npos);
+  EXPECT_NE(load_text("/nonexistent.gguf").status().message().find("/nonexistent.gguf"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace pf

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "proto/grpc/health/v1/health.grpc.pb.h"
+#include "proto/pilotfish/v1/inference.grpc.pb.h"
+#include "server/fake_engine.h"
+#include "server/server.h"
+#include "server/small_model.h"
+
+namespace pf {
+
+using namespace std::chrono_literals;
+
+inline bool until(const std::function<bool()>& condition, std::chrono::milliseconds time = 5s) {
+  auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(2ms);
+  }
+  return condition();
+}
+
+// A server on a free port, a scripted engine behind it, and a client.
+class Serving : public testing::Test {
+ protected:
+  void start(ServerOptions options = {}, bool ready = true) {
+    options.listen = "127.0.0.1:0";
+    if (options.metrics_listen == ServerOptions().metrics_listen) options.metrics_listen = "";
+    options.watch.tick_us = 10'000;
+    Result<std::unique_ptr<Server>> started = Server::start(options, clock, log);
+    ASSERT_TRUE(started.ok()) << started.status().message();
+    server = started.take();
+    if (ready) server->set_ready(small_model(), port_of(engine));
+    channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(server->port()),
+                                  grpc::InsecureChannelCredentials());
+    stub = wire::Inference::NewStub(channel);
+  }
+  void TearDown() override {
+    engine.running = true;
+    server.reset();
+  }
+
+  static wire::GenerateRequest request(uint32_t max_new_tokens = 5) {
+    wire::GenerateRequest r;
+    r.set_text("hi");
+    r.mutable_stopping()->set_max_new_tokens(max_new_tokens);
+    return r;
+  }
+  static wire::GenerateRequest endless() { return request(1'000'000); }
+
+  grpc::Status generate(const wire::GenerateRequest& r, wire::GenerateResponse* response = nullptr,
+                        grpc::ClientContext* context = nullptr) {
+    wire::GenerateResponse unused;
+    grpc::ClientContext plain;
+    return stub->Generate(context ? context : &plain, r, response ? response : &unused);
+  }
+  std::vector<wire::GenerateChunk> stream(const wire::GenerateRequest& r, grpc::Status* status) {
+    grpc::ClientContext context;
+    auto reader = stub->GenerateStream(&context, r);
+    std::vector<wire::GenerateChunk> chunks;
+    for (wire::GenerateChunk chunk; reader->Read(&chunk);) chunks.push_back(chunk);
+    *status = reader->Finish();
+    return chunks;
+  }
+  // As a client without a connection of its own sees it.
+  int health(const std::string& service) {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest r;
+    r.set_service(service);
+    grpc::health::v1::HealthCheckResponse response;
+    grpc::Status s = grpc::health::v1::Health::NewStub(channel)->Check(&context, r, &response);
+    return s.ok() ? static_cast<int>(response.status()) : -1;
+  }
+
+  Clock clock;
+  std::ostringstream log_text;
+  Log log{Log::Format::kText, "info", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text)};
+  FakeEngine engine{4, 1 << 20};
+  std::unique_ptr<Server> server;  // goes before the engine
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<wire::Inference::Stub> stub;
+};
+
+}  // namespace pf
