@@ -68,11 +68,10 @@ void print_tensors(const Model& m, bool all) {
   row("weights", megabytes(bytes));
 }
 
-void print_text(const std::string& path, const Result<ModelText>& text) {
-  if (!text.ok()) return row("tokenizer", "none (" + text.status().message() + ")");
+void print_text(const Result<ModelText>& text) {
+  if (!text.ok()) return row("tokenizer", "none: " + text.status().message());
   row("tokenizer", std::to_string(text->tokenizer.size()) + " tokens");
   row("chat template", text->chat ? std::string(text->chat->name()) : "none that is known");
-  (void)path;
 }
 
 bool compare_number(const char* what, double a, double b) {
@@ -108,7 +107,8 @@ int compare(const Model& draft, const Model& target, const Result<ModelText>& dr
   compare_number("vocab_size", static_cast<double>(draft.config.vocabulary_size),
                  static_cast<double>(target.config.vocabulary_size));
   bool good = compare_texts(draft_text, target_text);
-  if (Status s = check_fits(draft, target); !s.ok()) {
+  for (const Status& s : {check_stands_alone(target), check_fits(draft, target)}) {
+    if (s.ok()) continue;
     row("does not fit", s.message());
     good = false;
   }
@@ -125,7 +125,7 @@ int inspect(const std::vector<std::string>& paths, bool all) {
     models.push_back(model.take());
     texts.push_back(load_text(path));
     print_config(path, models.back());
-    print_text(path, texts.back());
+    print_text(texts.back());
     print_tensors(models.back(), all);
   }
   return paths.size() < 2 ? kOk : compare(models[0], models[1], texts[0], texts[1]);

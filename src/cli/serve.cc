@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/config.h"
+#include "cli/stacks.h"
 #include "cli/version.h"
 
 namespace pf {
@@ -89,7 +90,7 @@ struct Loading {
   std::thread thread;
 };
 
-// Loading cannot be broken off, and nothing has been promised yet: the process just ends.
+// Loading cannot be broken off, and a second signal does not wait.
 [[noreturn]] void end_at_once(Log& log) {
   log.info("ended", {{"in_flight", std::string("dropped")}});
   log.flush();
@@ -103,12 +104,14 @@ void run_until_signal(const sigset_t& set, Server& server, Log& log) {
   bool again = false;
   bool clean = server.drain([&] { return again = again || wait_for_end(set, 0); });
   log.info("drained", {{"all_finished", std::string(clean ? "yes" : "no")}});
-  if (again) end_at_once(log);
+  // Whatever holds the calls now, the supervisor has waited long enough.
+  if (again || server.state().n_open.load() > 0) end_at_once(log);
 }
 
 int serve(Config& config) {
   Settings& settings = config.settings();
   sigset_t set = block_signals();
+  prepare_stacks();
   quiet_grpc();
   raise_descriptor_limit();
   Log log(settings.log_format == "json" ? Log::Format::kJson : Log::Format::kText,
@@ -121,7 +124,11 @@ int serve(Config& config) {
   Clock clock;
   settings.server.version = version();
   settings.server.commit = commit();
-  settings.server.watch.on_hang = [](double) { die_of_fault("the engine hangs"); };
+  settings.server.watch.on_hang = [](double) {
+    print_all_stacks();
+    die_of_fault("the engine hangs");
+  };
+  settings.server.probe.on_deaf = [] { die_of_fault("new connections are not answered"); };
   std::unique_ptr<Engine> engine;  // outlives the server
   Result<std::unique_ptr<Server>> started = Server::start(settings.server, clock, log);
   if (!started.ok()) return fail(started.status());

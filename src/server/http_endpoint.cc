@@ -1,11 +1,12 @@
 #include "server/http_endpoint.h"
 
-#include <arpa/inet.h>
 #include <civetweb.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <thread>
+
+#include "server/connect.h"
 
 namespace pf {
 namespace {
@@ -25,27 +26,13 @@ int answer(mg_connection* connection, void* handler) {
   return reply.status;
 }
 
-// civetweb notices its stop flag only when its wait for a connection ends, up to 2 s later: a
-// connection of our own ends it. Elsewhere than on IPv4 stopping is merely slow.
-void knock(const std::string& host, int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1 || address.sin_addr.s_addr == 0)
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return;
-  connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  close(fd);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::start(const std::string& listen,
                                                           Handler handler) {
   std::unique_ptr<HttpEndpoint> endpoint(new HttpEndpoint);
   endpoint->handler_ = std::move(handler);
-  endpoint->host_ = listen.substr(0, listen.rfind(':'));
+  endpoint->listen_ = listen;
   const char* options[] = {"listening_ports",    listen.c_str(), "num_threads", "3",
                            "request_timeout_ms", "5000",         nullptr};
   mg_callbacks callbacks{};
@@ -60,12 +47,14 @@ Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::start(const std::string& lis
   return endpoint;
 }
 
+// civetweb notices its stop flag only when its wait for a connection ends, up to 2 s later: a
+// connection of our own ends it.
 HttpEndpoint::~HttpEndpoint() {
   if (context_ == nullptr) return;
   int bound = port();
   std::thread stopping([this] { mg_stop(static_cast<mg_context*>(context_)); });
   std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the flag is set by then
-  knock(host_, bound);
+  if (int fd = connect_to_self(listen_, bound, 1000); fd >= 0) close(fd);
   stopping.join();
 }
 

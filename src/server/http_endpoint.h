@@ -26,7 +26,7 @@ class HttpEndpoint {
  private:
   HttpEndpoint() = default;
   Handler handler_;
-  std::string host_;
+  std::string listen_;
   void* context_ = nullptr;  // of civetweb
 };
 

@@ -74,18 +74,30 @@ Status Server::open() {
                       " cannot be listened on: is the port in use, or no address of this machine? "
                       "choose another one");
   grpc_->GetHealthCheckService()->SetServingStatus(kReadyService, false);
+  SelfProbe::Options probe = options_.probe;
+  probe.on_deaf = [this] {
+    set_not_serving();
+    state_->log.error("new connections are not answered any more");
+    if (options_.probe.on_deaf) options_.probe.on_deaf();
+  };
+  probe_ = std::make_unique<SelfProbe>(options_.listen, port_, probe);
   return {};
 }
 
 Server::~Server() {
+  probe_.reset();
   if (grpc_ != nullptr) {
-    state_->phase.store(ServerState::Phase::kDraining);
+    set_not_serving();
     grpc_->Shutdown(std::chrono::system_clock::now());
     grpc_->Wait();
   }
   http_.reset();
   watch_.reset();
-  // What is left in the engine still refers to its calls; they go with the dispatcher.
+  if (state_->backing == nullptr) return;
+  // The engine looks at the calls' cancel flags until it has let go of them.
+  state_->backing->port.finish_all(FinishReason::kShutdown);
+  check(state_->backing->dispatcher.wait_until_idle(kShutdownGrace_us),
+        "the engine does not end its requests");
   state_->backing.reset();
 }
 

@@ -9,6 +9,7 @@
 #include "server/credentials.h"
 #include "server/http_endpoint.h"
 #include "server/inference_service.h"
+#include "server/self_probe.h"
 #include "server/watch.h"
 
 namespace pf {
@@ -22,7 +23,8 @@ struct ServerOptions {
   int64_t drain_timeout_us = 30'000'000;
   int64_t slow_reader_us = 30'000'000;
   std::string version, commit;
-  Watch::Options watch;  // on_hang is called after health has turned
+  Watch::Options watch;      // on_hang is called after health has turned
+  SelfProbe::Options probe;  // so is on_deaf
 };
 
 // The gRPC server and the endpoint for operators. The ports are open from start() on; calls get
@@ -33,6 +35,7 @@ class Server {
   // Errors name the flag: a port in use, a file that cannot be read. All must outlive the server.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, const Clock& clock,
                                                Log& log);
+  // Ends what is still in flight with SHUTDOWN.
   ~Server();
 
   int port() const { return port_; }
@@ -66,6 +69,7 @@ class Server {
   std::mutex watch_mutex_;  // guards the pointer watch_
   int port_ = 0;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<SelfProbe> probe_;
   std::unique_ptr<HttpEndpoint> http_;
 };
 

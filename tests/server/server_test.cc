@@ -2,12 +2,27 @@
 // connection; a scripted engine says the alphabet.
 #include "server/server.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "server/serving.h"
 
 namespace pf {
 namespace {
 
 using grpc::StatusCode;
+
+constexpr bool under_sanitizer() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#else
+  return false;
+#endif
+}
 
 constexpr int kServing = 1, kNotServing = 2;
 const char* const kReady = "pilotfish.v1.Inference";
@@ -390,6 +405,66 @@ TEST_F(Serving, ManyCancelsLeaveNothing) {
   EXPECT_EQ(server->state().backing->dispatcher.n_in_flight(), 0);
 }
 
+size_t n_descriptors() {
+  size_t n = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++n;
+  return n;
+}
+
+int64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  in >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(Serving, ManyRequestsLeakNothing) {
+  start();
+  auto run = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      wire::GenerateRequest r = request(2);
+      if (i % 4 == 0) r.mutable_sampling()->set_temperature(-1);
+      if (i % 4 == 1) r.mutable_stopping()->add_stop_strings("a");
+      generate(r);
+    }
+  };
+  run(500);  // warm
+  size_t descriptors = n_descriptors();
+  int64_t resident = resident_bytes();
+  run(2000);
+  EXPECT_LE(n_descriptors(), descriptors + 2);
+  // R14 allows 1 MB per 10,000 requests; the granularity of malloc's arenas is about 1 MB.
+  int64_t most = under_sanitizer() ? 64 << 20 : 2 << 20;
+  EXPECT_LT(resident_bytes() - resident, most);
+}
+
+TEST_F(Serving, APortThatNobodyAnswersIsNoticed) {
+  std::atomic<int> deaf{0};
+  {
+    // A socket that listens and never accepts, with its queue kept full.
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(listen(fd, 1), 0);
+    socklen_t size = sizeof(address);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    SelfProbe probe(
+        "127.0.0.1:0", ntohs(address.sin_port),
+        {.period_us = 1000, .timeout_ms = 50, .most_failures = 3, .on_deaf = [&] { ++deaf; }});
+    EXPECT_TRUE(until([&] { return deaf.load() == 1; }));
+    close(fd);
+  }
+  ServerOptions options;
+  options.probe = {
+      .period_us = 5000, .timeout_ms = 1000, .most_failures = 1, .on_deaf = [&] { ++deaf; }};
+  start(options);
+  std::this_thread::sleep_for(200ms);
+  EXPECT_EQ(deaf.load(), 1) << "a healthy server was called deaf";
+}
+
 TEST_F(Serving, AHangTurnsHealthAndIsReported) {
   ServerOptions options;
   options.watch.hang_us = 200'000;
@@ -403,7 +478,8 @@ TEST_F(Serving, AHangTurnsHealthAndIsReported) {
   grpc::ClientContext context;
   auto reader = stub->GenerateStream(&context, request());
   EXPECT_TRUE(until([&] { return age.load() > 0; }));
-  EXPECT_NEAR(age.load(), 0.2, 0.1);
+  EXPECT_GE(age.load(), 0.2);
+  EXPECT_LT(age.load(), 0.5);  // found at the next tick of 10 ms; the rest is for a busy machine
   EXPECT_EQ(health(kReady), kNotServing);
   EXPECT_EQ(health(""), kNotServing);
   engine.running = true;

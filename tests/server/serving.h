@@ -1,5 +1,6 @@
 #pragma once
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
@@ -20,6 +21,9 @@
 namespace pf {
 
 using namespace std::chrono_literals;
+
+// Failed handshakes and busy ports are asked for here; gRPC need not say so.
+inline const bool grpc_is_quiet = (gpr_set_log_function([](gpr_log_func_args*) {}), true);
 
 inline bool until(const std::function<bool()>& condition, std::chrono::milliseconds time = 5s) {
   auto end = std::chrono::steady_clock::now() + time;

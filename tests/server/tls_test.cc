@@ -1,0 +1,130 @@
+// Truth: TLS as the README promises it; certificates are made by the openssl command.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "server/serving.h"
+
+namespace pf {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class Tls : public Serving {
+ protected:
+  void SetUp() override {
+    if (std::system("openssl version >/dev/null 2>&1") != 0)
+      GTEST_SKIP() << "there is no openssl command to make certificates with";
+    folder = fs::temp_directory_path() / ("tls-" + std::to_string(getpid()));
+    fs::create_directories(folder);
+  }
+  void TearDown() override {
+    Serving::TearDown();
+    if (!folder.empty()) fs::remove_all(folder);
+  }
+
+  // A certificate that is its own authority: NAME.pem and NAME.key.
+  void make(const std::string& name) {
+    std::string base = (folder / name).string();
+    std::string command =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "
+        "/CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout " +
+        base + ".key -out " + base + ".pem >/dev/null 2>&1";
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  }
+  std::string pem(const std::string& name) { return (folder / (name + ".pem")).string(); }
+  std::string key(const std::string& name) { return (folder / (name + ".key")).string(); }
+
+  ServerOptions options(const std::string& name, const std::string& client_ca = "") {
+    ServerOptions o;
+    o.tls = {pem(name), key(name), client_ca.empty() ? "" : pem(client_ca)};
+    return o;
+  }
+  // A call over a new connection that trusts `authority` and shows `own`.
+  grpc::StatusCode call(const std::string& authority, const std::string& own = "") {
+    grpc::SslCredentialsOptions ssl;
+    ssl.pem_root_certs = read(pem(authority));
+    if (!own.empty()) {
+      ssl.pem_cert_chain = read(pem(own));
+      ssl.pem_private_key = read(key(own));
+    }
+    grpc::ChannelArguments arguments;  // no connection is shared with an earlier channel
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    auto tls = grpc::CreateCustomChannel("localhost:" + std::to_string(server->port()),
+                                         grpc::SslCredentials(ssl), arguments);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + 5s);
+    wire::GenerateResponse response;
+    return wire::Inference::NewStub(tls)->Generate(&context, request(), &response).error_code();
+  }
+
+  fs::path folder;
+};
+
+constexpr auto kOkCode = grpc::StatusCode::OK, kUnavailable = grpc::StatusCode::UNAVAILABLE;
+
+TEST_F(Tls, OnlyAClientThatTrustsTheCertificateGetsThrough) {
+  make("server");
+  make("other");
+  start(options("server"));
+  EXPECT_EQ(call("server"), kOkCode);
+  EXPECT_EQ(call("other"), kUnavailable);
+  EXPECT_EQ(generate(request()).error_code(), kUnavailable) << "plain text to a TLS port";
+}
+
+TEST_F(Tls, MutualTlsAsksForACertificateOfTheAuthority) {
+  make("server");
+  make("client");
+  make("other");
+  start(options("server", "client"));
+  EXPECT_EQ(call("server", "client"), kOkCode);
+  EXPECT_EQ(call("server"), kUnavailable);
+  EXPECT_EQ(call("server", "other"), kUnavailable);
+}
+
+TEST_F(Tls, AChangedCertificateIsTakenUp) {
+  make("server");
+  make("next");
+  start(options("server"));
+  EXPECT_EQ(call("server"), kOkCode);
+  EXPECT_EQ(call("next"), kUnavailable);
+  fs::copy_file(key("next"), key("server"), fs::copy_options::overwrite_existing);
+  fs::copy_file(pem("next"), pem("server"), fs::copy_options::overwrite_existing);
+  EXPECT_TRUE(until([&] { return call("next") == kOkCode; }, 10s));
+}
+
+TEST_F(Tls, TheProbeOfItselfKnowsATlsPort) {
+  make("server");
+  ServerOptions o = options("server");
+  o.probe.period_us = 10'000;
+  std::atomic<bool> deaf{false};
+  o.probe.on_deaf = [&] { deaf = true; };
+  start(o);
+  std::this_thread::sleep_for(300ms);
+  EXPECT_FALSE(deaf);
+}
+
+TEST_F(Tls, MistakesNameTheFlag) {
+  make("server");
+  std::ofstream(folder / "no.pem") << "hello";
+  auto message = [&](TlsFiles files) {
+    ServerOptions o;
+    o.listen = "127.0.0.1:0";
+    o.metrics_listen = "";
+    o.tls = std::move(files);
+    Result<std::unique_ptr<Server>> s = Server::start(o, clock, log);
+    return s.ok() ? "" : s.status().message();
+  };
+  EXPECT_NE(message({pem("server"), "", ""}).find("--tls-key"), std::string::npos);
+  EXPECT_NE(message({"", "", pem("server")}).find("--tls-client-ca"), std::string::npos);
+  EXPECT_NE(message({pem("no"), key("server"), ""}).find("--tls-cert"), std::string::npos);
+  EXPECT_NE(message({pem("server"), "/nonexistent", ""}).find("--tls-key"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pf
