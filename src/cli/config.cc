@@ -2,7 +2,8 @@
 
 #include <toml++/toml.h>
 
-#include <regex>
+#include <algorithm>
+#include <sstream>
 
 #include "cli/parse_value.h"
 
@@ -11,17 +12,26 @@ namespace {
 
 constexpr std::string_view kPrefix = "PILOTFISH_";
 
+// ..._PORT_50051_TCP and what may follow it.
+bool is_kubernetes_port(std::string_view name) {
+  size_t at = name.find("_PORT_");
+  if (at == std::string_view::npos) return false;
+  std::string_view rest = name.substr(at + 6);
+  size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (digits == 0) return false;
+  rest.remove_prefix(digits);
+  for (std::string_view protocol : {"_TCP", "_UDP", "_SCTP"})
+    for (std::string_view end : {"", "_ADDR", "_PORT", "_PROTO"})
+      if (rest == std::string(protocol).append(end)) return true;
+  return false;
+}
+
 // Kubernetes puts such variables into every container beside a Service called pilotfish or
 // pilotfish-something.
-bool is_kubernetes_variable(const std::string& name, const std::string& value) {
-  static const std::regex service("PILOTFISH(_[A-Z0-9]+)*_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)");
-  static const std::regex port(
-      "PILOTFISH(_[A-Z0-9]+)*_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)?");
-  if (std::regex_match(name, service)) return true;
-  if (!std::regex_match(name, port)) return false;
-  // ..._TCP_PORT and the like hold a number; a bare ..._PORT of Kubernetes holds a URL.
-  bool bare = name.ends_with("_PORT") && !name.ends_with("P_PORT");
-  return !bare || value.find("://") != std::string::npos;
+bool is_kubernetes_variable(std::string_view name, std::string_view value) {
+  return name.ends_with("_SERVICE_HOST") || name.ends_with("_SERVICE_PORT") ||
+         name.find("_SERVICE_PORT_") != std::string_view::npos || is_kubernetes_port(name) ||
+         (name.ends_with("_PORT") && value.find("://") != std::string_view::npos);
 }
 
 std::string toml_quoted(const std::string& s) {

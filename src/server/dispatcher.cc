@@ -45,17 +45,19 @@ Dispatcher::~Dispatcher() {
 
 Status Dispatcher::submit(std::unique_ptr<Request> request, std::shared_ptr<Call> call) {
   const std::string& id = call->answer.options().request_id;
-  std::unique_lock lock(mutex_);
-  if (!ids_.insert(id).second)
+  // Held while the engine takes the request, so that no event of it finds its call missing.
+  std::lock_guard lock(mutex_);
+  if (ids_.contains(id))
     return Status(Code::kAlreadyExists, "request_id is in flight already; choose another one");
-  request->ticket = call->ticket = ++last_ticket_;
+  request->ticket = last_ticket_ + 1;
   request->cancel = &call->cancel_bits;
+  if (!port_.submit(request))
+    return Status(Code::kResourceExhausted, "the queue is full; try again later");
   if (calls_.empty()) progress_us_ = clock_.now_us();
-  calls_[call->ticket] = call;
-  lock.unlock();
-  if (port_.submit(request)) return {};
-  end(*call);
-  return Status(Code::kResourceExhausted, "the queue is full; try again later");
+  call->ticket = ++last_ticket_;
+  ids_.insert(id);
+  calls_[call->ticket] = std::move(call);
+  return {};
 }
 
 void Dispatcher::cancel(Call& call) {

@@ -26,7 +26,8 @@ class Dispatcher {
   ~Dispatcher();
 
   // Hands the request to the engine. ALREADY_EXISTS: a call with its request_id is in flight.
-  // RESOURCE_EXHAUSTED: the engine's queue is full. Fills in the ticket.
+  // RESOURCE_EXHAUSTED: the engine's queue is full. Fills in the ticket. A refused call stays the
+  // caller's alone.
   Status submit(std::unique_ptr<Request> request, std::shared_ptr<Call> call);
 
   // The client is gone, or too slow.

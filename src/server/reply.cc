@@ -9,6 +9,7 @@ constexpr size_t kMaxPendingBytes = 1 << 20;
 grpc::Status submit(ServerState& state, grpc::CallbackServerContext* context,
                     PreparedRequest prepared, const std::shared_ptr<Call>& call) {
   Status s = state.backing->dispatcher.submit(std::move(prepared.request), call);
+  if (!s.ok()) call->deliver = nullptr;  // or reply and call would hold each other for ever
   if (s.code() == Code::kResourceExhausted) return refuse_full_queue(state, context, s);
   if (!s.ok()) state.metrics.rejected("duplicate");
   return to_grpc(s);

@@ -434,9 +434,11 @@ TEST_F(Serving, ManyRequestsLeakNothing) {
   int64_t resident = resident_bytes();
   run(2000);
   EXPECT_LE(n_descriptors(), descriptors + 2);
-  // R14 allows 1 MB per 10,000 requests; the granularity of malloc's arenas is about 1 MB.
-  int64_t most = under_sanitizer() ? 64 << 20 : 2 << 20;
-  EXPECT_LT(resident_bytes() - resident, most);
+  // R14 allows 1 MB per 10,000 requests; the granularity of malloc's arenas is about 1 MB. Under a
+  // sanitizer freed memory stays resident, and leaks are found at the end.
+  if (!under_sanitizer()) {
+    EXPECT_LT(resident_bytes() - resident, 2 << 20);
+  }
 }
 
 TEST_F(Serving, APortThatNobodyAnswersIsNoticed) {

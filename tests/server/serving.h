@@ -45,7 +45,7 @@ class Serving : public testing::Test {
     ASSERT_TRUE(started.ok()) << started.status().message();
     server = started.take();
     if (ready) server->set_ready(small_model(), port_of(engine));
-    channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(server->port()),
+    channel = grpc::CreateChannel("ipv4:127.0.0.1:" + std::to_string(server->port()),
                                   grpc::InsecureChannelCredentials());
     stub = wire::Inference::NewStub(channel);
   }

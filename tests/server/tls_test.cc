@@ -55,7 +55,7 @@ class Tls : public Serving {
     }
     grpc::ChannelArguments arguments;  // no connection is shared with an earlier channel
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    auto tls = grpc::CreateCustomChannel("localhost:" + std::to_string(server->port()),
+    auto tls = grpc::CreateCustomChannel("ipv4:127.0.0.1:" + std::to_string(server->port()),
                                          grpc::SslCredentials(ssl), arguments);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + 5s);
