@@ -360,8 +360,9 @@ def main():
     try:
         return serving.run_tests("Server", tests, REPORT)
     finally:
-        if server.process.poll() is None:
-            server.process.kill()
+        for process in Server.started:
+            if process.poll() is None:
+                process.kill()
 
 
 if __name__ == "__main__":

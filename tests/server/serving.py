@@ -49,6 +49,8 @@ class Client:
 
 
 class Server:
+    started = []  # all of them, so that none outlives a failed test
+
     def __init__(self, binary, *flags, model=True, wait=True):
         self.port, self.metrics_port = free_port(), free_port()
         self.target = f"127.0.0.1:{self.port}"
@@ -57,6 +59,7 @@ class Server:
             args += ["--model", MODEL, "--draft", DRAFT, "--max-model-len", "512", "--threads", "2"]
         self.process = subprocess.Popen([*map(str, args), *flags], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+        Server.started.append(self.process)
         if wait:
             self.wait_ready(binary)
 
