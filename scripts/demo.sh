@@ -31,6 +31,6 @@ build/venv/bin/python scripts/ask.py --target 127.0.0.1:"$port" "$prompt"
 kill $server
 wait $server || true
 trap - EXIT
-echo "== the same without speculation, for comparison:"
+echo "== the speed, against K = 0 in the same process:"
 build/release/pilotfish generate --model $model --draft $draft --speculation ngram,model \
   --chat --prompt "$prompt" --stats --quiet

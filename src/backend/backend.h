@@ -75,7 +75,8 @@ class Backend {
   // Log-probabilities of known tokens; results in the jobs' order.
   virtual void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) = 0;
 
-  // Raw logits [n, V] of logit rows [first, first + n) of the last forward, on the host.
+  // Raw logits [n, V] of logit rows [first, first + n) of the last forward, on the host; -inf for
+  // tokens that a reduced head lacks.
   virtual void read_logits(int32_t first, int32_t n, View<float, 2> out) = 0;
 
   // Drafts for several sequences at once; trees in the jobs' order (cleared first). The jobs' own

@@ -2,6 +2,7 @@
 // (tests/golden; transformers in float32, cross-checked with llama.cpp).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
@@ -128,29 +129,71 @@ TEST(Golden, TheShippedDraftSaysWhatItsReferenceSays) {
   for (BlockId b = 0; b < 64; ++b) blocks.push_back(b);
   SamplingParams greedy;
   StopParams stop;
-  int32_t first = 0, cases = 0, agree = 0, total = 0;
-  for (auto& c : golden("draft_model.json")["cases"]) {
+  // The reference runs bf16 weights, the shipped file holds 4 bits. Along the reference's own text
+  // its five likeliest tokens nearly always hold ours, and mostly the first is the same (43 of 60
+  // when the file's weights are computed in float32); a fault in positions, the head's tokens or
+  // the embedding would leave next to nothing.
+  int32_t total = 0, same = 0, among_five = 0;
+  auto truth = golden("draft_model.json");
+  for (auto& c : truth["cases"]) {
     auto ids = c["input_ids"].get<std::vector<int32_t>>();
     ids.push_back(c["first_token"]);
-    auto want = c["draft_tokens"].get<std::vector<int32_t>>();
-    ProposeJob job;
-    job.committed = ids;
-    job.blocks = blocks;
-    job.n_draft = 10;
-    job.params = &greedy;
-    job.stop = &stop;
-    DraftTree tree;
-    backend->propose({&job, 1}, {&tree, 1});
-    ASSERT_EQ(tree.size(), 10);
-    ++cases;
-    first += tree.tokens[0] == want[0];
-    for (size_t i = 0; i < 10 && tree.tokens[i] == want[i]; ++i) ++agree;
-    total += 10;
+    for (size_t i = 0; i < c["draft_tokens"].size(); ++i) {
+      ProposeJob job;
+      job.committed = ids;
+      job.blocks = blocks;
+      job.n_draft = 1;
+      job.params = &greedy;
+      job.stop = &stop;
+      DraftTree tree;
+      backend->propose({&job, 1}, {&tree, 1});
+      ASSERT_EQ(tree.size(), 1);
+      ++total;
+      same += tree.tokens[0] == c["draft_tokens"][i];
+      for (auto& entry : c["draft_top5"][i]) among_five += entry[0] == tree.tokens[0];
+      ids.push_back(c["draft_tokens"][i]);
+    }
   }
-  // The reference runs bf16 weights, the shipped file holds 4 bits: most of the text agrees, and
-  // a fault in positions, the head's tokens or the embedding would leave next to nothing.
-  EXPECT_GE(first * 10, cases * 8);
-  EXPECT_GE(agree * 2, total);
+  EXPECT_EQ(total, 60);
+  EXPECT_GE(same, 36);
+  EXPECT_GE(among_five, 54);
+}
+
+TEST(Golden, AReducedHeadsLogitsStandAtTheTargetsIds) {
+  PF_NEEDS_REAL_MODEL();
+  Model target = load_model(real_model_path()).take();
+  Model draft = load_model(draft_model_path(), Role::kDraft).take();
+  ThreadPool pool(2);
+  CpuOptions o;
+  o.n_blocks = 4;
+  o.max_context = 64;
+  auto backend = make_cpu_backend(draft, &target, o, pool).take();
+  std::vector<BlockId> blocks = {0, 1};
+  std::vector<int32_t> ids = {504, 1977, 282};
+  Batch batch;
+  batch.add(ids, 0, nullptr, blocks, Batch::Logits::kAll);
+  backend->forward(batch);
+  int64_t V = target.config.vocabulary_size;
+  std::vector<float> all(static_cast<size_t>(3 * V)), last(static_cast<size_t>(V));
+  backend->read_logits(0, 3, {all.data(), {3, V}});
+  backend->read_logits(2, 1, {last.data(), {1, V}});
+  EXPECT_TRUE(std::equal(last.begin(), last.end(), all.begin() + 2 * V));
+  std::vector<int32_t> known = draft.head_tokens;
+  std::sort(known.begin(), known.end());
+  for (int64_t t = 0; t < V; ++t)
+    ASSERT_EQ(std::isfinite(last[static_cast<size_t>(t)]),
+              std::binary_search(known.begin(), known.end(), static_cast<int32_t>(t)));
+  SamplingParams greedy;
+  StopParams stop;
+  ProposeJob job;
+  job.committed = ids;
+  job.blocks = blocks;
+  job.n_draft = 1;
+  job.params = &greedy;
+  job.stop = &stop;
+  DraftTree tree;
+  backend->propose({&job, 1}, {&tree, 1});
+  EXPECT_EQ(tree.tokens[0], argmax(last));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "backend/cpu/cpu_model.h"
@@ -83,7 +84,7 @@ class CpuBackend final : public Backend {
     for (int32_t done = 0; done < n;) {
       int32_t part = std::min(n - done, options_.head_chunk_rows);
       View<float, 2> logits = forward_.logits(first + done, part);
-      std::copy_n(logits.data, logits.size(), out.rows(done, part).data);
+      for (int32_t r = 0; r < part; ++r) spread(logits[r].span(), out[done + r].span());
       done += part;
     }
   }
@@ -99,6 +100,17 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  // Head rows to token ids; tokens that a reduced head lacks get -inf.
+  void spread(std::span<const float> logits, std::span<float> out) const {
+    if (model_.head_tokens.empty()) {
+      std::copy(logits.begin(), logits.end(), out.begin());
+      return;
+    }
+    std::fill(out.begin(), out.end(), -INFINITY);
+    for (size_t i = 0; i < logits.size(); ++i)
+      out[static_cast<size_t>(model_.head_tokens[i])] = logits[i];
+  }
+
   int32_t first_logit_row(const AcceptJob& job) const {
     const Segment& s = batch_.segments[static_cast<size_t>(job.segment)];
     auto at = std::lower_bound(batch_.logit_rows.begin(), batch_.logit_rows.end(),
