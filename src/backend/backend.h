@@ -48,7 +48,6 @@ struct ProposeJob {
   NoiseKey key;
   int32_t n_generated = 0;
   TokenCounts* counts = nullptr;  // restored on return
-  float min_probability = 0;      // a chain ends behind a token that q gave less
 };
 
 // A move of K and V between logical slots of one sequence (a tree's accepted path to the front).

@@ -70,8 +70,6 @@ void Step::propose() {
     row.policy = policy_of(*planned.sequence->request);
     row.n_before = planned.sequence->n_tokens();
     rows_.push_back(row);
-    if (planned.sequence->first_scheduled_us < 0)
-      planned.sequence->first_scheduled_us = clock_.now_us();
   }
   trees_.resize(std::max(trees_.size(), rows_.size()));
   for (DraftTree& tree : trees_) tree.clear();
@@ -104,7 +102,7 @@ void Step::propose_with(int32_t drafter) {
   parts_.drafters[drafter].propose(tasks_, std::span(proposed_).first(tasks_.size()));
   for (size_t t = 0; t < tasks_.size(); ++t) {
     std::swap(trees_[task_rows_[t]], proposed_[t]);
-    if (tasks_[t].n_draft == 0) commit_draft_plane(tasks_[t], drafter);
+    if (tasks_[t].n_draft == 0) commit_catchup(rows_[task_rows_[t]].plan);
   }
 }
 

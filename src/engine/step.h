@@ -81,7 +81,7 @@ class Step {
   int64_t n_allowed(const Sequence& s) const;  // tokens that request and context still allow
   void check_limits(int64_t now_us);
   void propose_with(int32_t drafter);
-  void commit_draft_plane(const DraftTask& task, int32_t drafter);
+  void commit_catchup(const PlannedSequence& planned);
   void add_score_jobs(Row* row, size_t first_logit_row);
   void append_scores(const Row& row);
   void place_accepted(Row* row);

@@ -106,10 +106,10 @@ int32_t Step::tree_nodes(std::span<const int32_t> widths, int32_t depth) {
   return total;
 }
 
-void Step::commit_draft_plane(const DraftTask& task, int32_t drafter) {
-  Sequence* s = const_cast<Sequence*>(task.sequence);
-  int32_t plane = parts_.drafters[drafter].plane();
-  int64_t filled = s->table.filled[static_cast<size_t>(plane)] + task.n_catchup;
+void Step::commit_catchup(const PlannedSequence& planned) {
+  Sequence* s = planned.sequence;
+  int32_t plane = parts_.drafters[s->drafter].plane();
+  int64_t filled = s->table.filled[static_cast<size_t>(plane)] + planned.n_draft_catchup;
   kv_.commit(&s->table, plane, s->tokens, filled, s->request->cache_salt);
 }
 
@@ -201,17 +201,27 @@ void Step::fork_siblings(Live* live) {
   }
 }
 
+namespace {
+
+// Adds one round to counts by depth.
+void count_depths(const DraftTree& tree, int32_t n_accepted, auto* drafted_at, auto* accepted_at) {
+  for (auto* v : {drafted_at, accepted_at})
+    v->resize(std::max(v->size(), static_cast<size_t>(tree.depth())), 0);
+  for (int32_t depth : tree.depths) ++(*drafted_at)[static_cast<size_t>(depth - 1)];
+  for (int32_t d = 0; d < n_accepted; ++d) ++(*accepted_at)[static_cast<size_t>(d)];
+}
+
+}  // namespace
+
 void Step::count_round(const Row& row, const DraftTree& tree, const AcceptResult& result) {
   Sequence* s = row.plan.sequence;
   SpeculationCounts& c = s->speculation;
   figures_.n_generated_tokens += static_cast<int64_t>(result.tokens.size());
-  ++figures_.n_rounds;
   if (row.n_before == s->n_prompt()) {
-    if (s->index == 0) figures_.n_prompt_tokens += s->n_prompt();  // no round of decoding
-    --figures_.n_rounds;
-    if (tree.size() == 0) return;
-    ++figures_.n_rounds;
+    if (s->index == 0) figures_.n_prompt_tokens += s->n_prompt();
+    if (tree.size() == 0) return;  // the prompt's own token: no round of decoding
   }
+  ++figures_.n_rounds;
   ++c.rounds;
   c.loss += result.loss;
   c.last_alpha = row.policy.alpha;
@@ -224,19 +234,8 @@ void Step::count_round(const Row& row, const DraftTree& tree, const AcceptResult
   figures_.n_drafted += tree.size();
   figures_.n_accepted += result.n_accepted;
   figures_.n_fallbacks += result.n_accepted == 0;
-  auto at_least = [](auto* v, int32_t n) {
-    v->resize(std::max(v->size(), static_cast<size_t>(n)), 0);
-  };
-  for (auto* v : {&c.drafted_at, &c.accepted_at}) at_least(v, tree.depth());
-  for (auto* v : {&figures_.drafted_at, &figures_.accepted_at}) at_least(v, tree.depth());
-  for (int32_t depth : tree.depths) {
-    ++c.drafted_at[static_cast<size_t>(depth - 1)];
-    ++figures_.drafted_at[static_cast<size_t>(depth - 1)];
-  }
-  for (int32_t d = 0; d < result.n_accepted; ++d) {
-    ++c.accepted_at[static_cast<size_t>(d)];
-    ++figures_.accepted_at[static_cast<size_t>(d)];
-  }
+  count_depths(tree, result.n_accepted, &c.drafted_at, &c.accepted_at);
+  count_depths(tree, result.n_accepted, &figures_.drafted_at, &figures_.accepted_at);
 }
 
 void Step::say(Sequence* s, Event event) {

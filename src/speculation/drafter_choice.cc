@@ -4,12 +4,6 @@
 
 namespace pf {
 
-int32_t DrafterChoice::find(const std::string& name) const {
-  for (int32_t i = 0; i < size(); ++i)
-    if (drafters_[static_cast<size_t>(i)]->name() == name) return i;
-  return kNobody;
-}
-
 bool DrafterChoice::allowed(const Sequence& sequence, int32_t drafter) const {
   const std::vector<std::string>& wanted = sequence.request->speculation.drafters;
   return wanted.empty() ||

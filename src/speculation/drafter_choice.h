@@ -19,7 +19,6 @@ class DrafterChoice {
   void add(std::unique_ptr<Drafter> drafter) { drafters_.push_back(std::move(drafter)); }
   int32_t size() const { return static_cast<int32_t>(drafters_.size()); }
   Drafter& operator[](int32_t i) { return *drafters_[static_cast<size_t>(i)]; }
-  int32_t find(const std::string& name) const;  // kNobody when there is none
 
   // The first drafter of the request's list (else of the server's) that has something to say now.
   int32_t choose(const Sequence& sequence);

@@ -11,6 +11,14 @@
 
 namespace pf::ptxvm {
 
+// The integer types by their names in PTX.
+using u16 = uint16_t;
+using s16 = int16_t;
+using u32 = uint32_t;
+using s32 = int32_t;
+using u64 = uint64_t;
+using s64 = int64_t;
+
 template <class T>
 using Word = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 

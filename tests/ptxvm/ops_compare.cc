@@ -11,13 +11,6 @@
 namespace pf::ptxvm {
 namespace {
 
-using u16 = uint16_t;
-using s16 = int16_t;
-using u32 = uint32_t;
-using s32 = int32_t;
-using u64 = uint64_t;
-using s64 = int64_t;
-
 enum Compare : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kNum, kNan };
 template <class T>
 bool compare(uint8_t op, bool unordered_true, T a, T b) {

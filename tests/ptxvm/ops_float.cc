@@ -14,9 +14,6 @@
 namespace pf::ptxvm {
 namespace {
 
-using u32 = uint32_t;
-using u64 = uint64_t;
-
 enum Op : uint8_t {
   kAdd,
   kSub,

@@ -15,8 +15,6 @@
 namespace pf::ptxvm {
 namespace {
 
-using u32 = uint32_t;
-
 void whole_warp(Warp& w, const Instr& in, u32 mask, const char* name) {
   if (mask != ~0u)
     fail(w, in, __builtin_ctz(~mask), Kind::kPartialWarp,

@@ -15,9 +15,6 @@
 namespace pf::ptxvm {
 namespace {
 
-using u32 = uint32_t;
-using u64 = uint64_t;
-
 bool is_signed(Type t) {
   return t == Type::kS8 || t == Type::kS16 || t == Type::kS32 || t == Type::kS64;
 }

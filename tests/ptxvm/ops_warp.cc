@@ -9,9 +9,6 @@
 namespace pf::ptxvm {
 namespace {
 
-using u32 = uint32_t;
-using u64 = uint64_t;
-
 // The member mask, after checking that its lanes and only its lanes are here.
 u32 members(Warp& w, const Instr& in, u32 mask, u32 reg, const char* name) {
   int first = __builtin_ctz(mask);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "backend/cpu/cpu_model.h"
 #include "sampling/grow.h"
@@ -249,12 +248,8 @@ bool CpuBackend::grow_one(const ProposeJob& job, Growth* g, View<const float, 2>
     for (int32_t c = tree->size() - n; c < tree->size(); ++c) level.push_back(c);
   }
   g->open = level;
-  bool sure =
-      job.min_probability <= 0 ||
-      (!level.empty() && tree->scores[static_cast<size_t>(level[0])] >= job.min_probability);
   size_t depths = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
-  return !level.empty() && tree->size() < job.n_draft && static_cast<size_t>(depth) < depths &&
-         sure;
+  return !level.empty() && tree->size() < job.n_draft && static_cast<size_t>(depth) < depths;
 }
 
 void CpuBackend::most_likely(std::span<const float> logits,
