@@ -5,11 +5,15 @@
 namespace pf {
 
 uint64_t NgramIndex::key(std::span<const int32_t> ngram) {
-  uint64_t h = ngram.size();
+  // Every step is a bijection of h for a given token, and tokens enter as t + 1 times an odd
+  // constant, so that no short text can bring h to the start of another. What collides all the same
+  // is told apart by comparing tokens.
+  uint64_t h = 0x9e3779b97f4a7c15ull * (ngram.size() + 1);
   for (int32_t t : ngram) {
-    h ^= static_cast<uint32_t>(t);
-    h *= 0x9e3779b97f4a7c15ull;  // Fibonacci hashing; a collision is caught by comparing tokens
-    h ^= h >> 29;
+    h ^= (static_cast<uint64_t>(static_cast<uint32_t>(t)) + 1) * 0xbf58476d1ce4e5b9ull;
+    h ^= h >> 30;
+    h *= 0x94d049bb133111ebull;
+    h ^= h >> 27;
   }
   return h;
 }
@@ -29,7 +33,8 @@ NgramIndex::Match NgramIndex::find(std::span<const int32_t> tokens) const {
   for (int64_t length = std::min<int64_t>(kMaxN, n); length >= 1; --length) {
     auto ending = tokens.last(static_cast<size_t>(length));
     auto it = last_.find(key(ending));
-    if (it == last_.end() || it->second >= n) continue;
+    // A colliding entry may stand nearer to the beginning than this n-gram is long.
+    if (it == last_.end() || it->second >= n || it->second < length) continue;
     auto there =
         tokens.subspan(static_cast<size_t>(it->second - length), static_cast<size_t>(length));
     if (std::equal(there.begin(), there.end(), ending.begin()))

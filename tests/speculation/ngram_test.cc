@@ -1,0 +1,65 @@
+// Truth: the definition of the longest earlier match, as a loop over all places; and texts worked
+// by hand.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "speculation/ngram_drafter.h"
+
+namespace pf {
+namespace {
+
+// The latest place before the end whose preceding tokens equal the last `length` of the text, for
+// the greatest length up to kMaxN that has one.
+NgramIndex::Match define(const std::vector<int32_t>& text) {
+  int64_t n = static_cast<int64_t>(text.size());
+  for (int64_t length = std::min<int64_t>(NgramIndex::kMaxN, n); length >= 1; --length)
+    for (int64_t next = n - 1; next >= length; --next)
+      if (std::equal(text.end() - length, text.end(), text.begin() + next - length))
+        return {static_cast<int32_t>(length), next};
+  return {};
+}
+
+TEST(NgramIndex, FindsWhatTheDefinitionFindsAtEveryLength) {
+  std::mt19937 rng(1);
+  for (int32_t vocabulary : {1, 2, 3, 5, 8, 40, 1000})
+    for (int round = 0; round < 40; ++round) {
+      std::vector<int32_t> text;
+      NgramIndex index;
+      while (text.size() < 150) {
+        for (uint32_t step = 1 + rng() % 6; step > 0; --step)
+          text.push_back(static_cast<int32_t>(rng() % static_cast<uint32_t>(vocabulary)));
+        index.update(text);
+        NgramIndex::Match want = define(text), got = index.find(text);
+        ASSERT_EQ(got.length, want.length) << "vocabulary " << vocabulary << " n " << text.size();
+        ASSERT_EQ(got.next, want.next) << "vocabulary " << vocabulary << " n " << text.size();
+      }
+    }
+}
+
+// A token equal to an n-gram's length made the hash forget the tokens before it: 2-gram (2, b) met
+// 1-gram (b ^ 1), overwrote it, and was compared with tokens in front of the text.
+TEST(NgramIndex, ATokenAsLargeAsTheNgramIsLongIsNoOtherNgram) {
+  for (int32_t b = 20; b < 32; ++b) {
+    NgramIndex index;
+    std::vector<int32_t> text = {2, b, 50, b ^ 1, 60, 2, b};  // (2, b) was followed by 50, at 2
+    index.update(text);
+    EXPECT_EQ(index.find(text).length, 2) << b;
+    EXPECT_EQ(index.find(text).next, 2) << b;
+    NgramIndex early;
+    std::vector<int32_t> nothing = {b ^ 1, 90, 2, b};  // (2, b) is new, and so is b
+    early.update(nothing);
+    EXPECT_EQ(early.find(nothing).length, 0) << b;
+  }
+}
+
+TEST(NgramIndex, TheEndingNeverFindsItself) {
+  std::vector<int32_t> text = {7, 8, 9};
+  NgramIndex index;
+  index.update(text);
+  EXPECT_EQ(index.find(text).length, 0);
+}
+
+}  // namespace
+}  // namespace pf
