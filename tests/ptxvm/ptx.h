@@ -111,6 +111,7 @@ struct Kernel {
   std::vector<std::pair<std::string, uint32_t>> shared_symbols;
   uint32_t max_threads = 0, required_threads = 0, min_blocks = 0;  // 0: not stated
   std::vector<Counters> counters;                                  // parallel to code
+  uint64_t n_launches = 0;
 };
 
 // Special registers occupy the front of the register file, 32 words each.

@@ -4,7 +4,7 @@
 // A test program is compiled by nvcc with its kernels left as PTX (the CMake function
 // `ptxvm_executable`) and linked with this library in place of libcudart. `<<<>>>`, streams, events
 // and graphs then run here, lane by lane, with every access checked. Most tests need only
-// <cuda_runtime.h>; this header adds the settings, the findings and the measures.
+// <cuda_runtime.h>; this header adds the settings and the findings, measure.h the measures.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "ptxvm/measure.h"
 
 namespace pf::ptxvm {
 
@@ -87,23 +89,6 @@ Settings& settings();  // of the process; change it between launches only
 // Findings since the last call, oldest first. Also clears the sticky error of the runtime, so that
 // a test can go on after a planted bug.
 std::vector<Finding> take_findings();
-
-// Work of one source line or kernel. Wavefronts: passes of the shared-memory banks (ideal: bytes
-// moved / 128). Sectors: 32-byte pieces of global memory (ideal: distinct bytes / 32).
-struct Measure {
-  std::string kernel, file;
-  int line = 0;                                 // 0 in a kernel's total
-  uint64_t n_instructions = 0, n_executed = 0;  // PTX instructions here; of these reached
-  uint64_t warp_steps = 0, lane_steps = 0, n_mma = 0;
-  uint64_t wavefronts = 0, wavefronts_ideal = 0, sectors = 0, sectors_ideal = 0;
-};
-std::vector<Measure> kernel_measures();  // one per kernel launched so far
-std::vector<Measure> line_measures(
-    std::string_view kernel_part);  // per line, kernels whose name contains it
-std::string unreached_text(std::string_view kernel_part);  // PTX instructions never executed
-std::string measures_text();                               // both as a table
-void clear_measures();
-uint64_t n_launches();  // kernels run since the start, graph nodes included
 
 // --- PTX text directly (the tests of the machine itself, and the mutation run) ---
 struct Dim3 {
