@@ -57,13 +57,12 @@ uint64_t literal(const std::string& text, Type type) {
     double v =
         is_double ? std::bit_cast<double>(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits));
     if (minus) v = -v;
-    if (type == Type::kF64) return is_double && !minus ? bits : std::bit_cast<uint64_t>(v);
+    if (is64(type)) return is_double && !minus ? bits : std::bit_cast<uint64_t>(v);
     return is_double || minus ? std::bit_cast<uint32_t>(static_cast<float>(v)) : bits;
   }
   if (t.find('.') != std::string::npos) {
     double v = std::stod(t) * (minus ? -1 : 1);
-    return type == Type::kF64 ? std::bit_cast<uint64_t>(v)
-                              : std::bit_cast<uint32_t>(static_cast<float>(v));
+    return is64(type) ? std::bit_cast<uint64_t>(v) : std::bit_cast<uint32_t>(static_cast<float>(v));
   }
   uint64_t v = std::stoull(t, nullptr, 0);
   return minus ? 0 - v : v;
@@ -583,17 +582,17 @@ void Module::make_variables() {
 }
 
 Kernel& Module::kernel(const std::string& name) {
-  auto& slot = kernels_[name];
-  if (slot == nullptr) {
+  auto it = kernels_.find(name);
+  if (it == kernels_.end()) {
     for (const Function& f : unit_.functions) {
       if (f.name != name || !f.is_entry || !f.has_body) continue;
       auto kernel = std::make_unique<Kernel>();
       Decoder(*this, unit_, f, *kernel);
-      slot = std::move(kernel);
+      it = kernels_.emplace(name, std::move(kernel)).first;
     }
-    if (slot == nullptr) throw PtxError("no kernel " + name, 0);
+    if (it == kernels_.end()) throw PtxError("no kernel " + name, 0);
   }
-  return *slot;
+  return *it->second;
 }
 
 const Module::Symbol* Module::symbol(const std::string& name) const {

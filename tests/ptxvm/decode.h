@@ -81,6 +81,7 @@ class Module {
   const Symbol* symbol(const std::string& name) const;
   std::vector<std::string> kernel_names() const;
   const Unit& unit() const { return unit_; }
+  bool is_decoded(const std::string& name) const { return kernels_.count(name) != 0; }
   bool owns(const Kernel* kernel) const;
 
  private:

@@ -162,8 +162,8 @@ u64 convert(const Instr& in, u64 v) {
                : bits;
   }
   if (in.mode & kIntegral) x = x == x && !std::isinf(x) ? std::copysign(to_integral(x, r), x) : x;
-  if (in.sat) x = x != x ? 0 : std::clamp(x, 0.0L, 1.0L);
-  if (in.mode2) x = x < 0 ? 0 : x;  // .relu
+  if (in.sat) x = x > 0 ? std::min(x, 1.0L) : 0;  // NaN and -0 too
+  if (in.mode2) x = x < 0 ? 0 : x;                // .relu
   if (in.ftz && to == Type::kF32 && x != 0 && std::fabs(x) < 0x1p-126L) x = std::copysign(0.0L, x);
   return write_float(to, x, in.mode & kIntegral ? kNearest : r);
 }
@@ -267,6 +267,10 @@ void isspacep(Warp& w, const Instr& in, u32 mask) {
               : top == kLocalBase >> 48 ? Space::kLocal
               : top == kParamBase >> 48 ? Space::kParam
                                         : Space::kGlobal;
+    if (s == Space::kGlobal) {  // constants live in the same arena
+      const Region* r = DeviceMemory::get().find(w.r64(in.r[1])[l]);
+      if (r != nullptr && r->read_only) s = Space::kConst;
+    }
     r |= u32(s == in.space) << l;
   });
   w.set_predicate(in.r[0], mask, r);

@@ -92,7 +92,7 @@ void general32(Warp& w, const Instr& in, u32 mask) {
     float r =
         evaluate<float>(in.mode2, static_cast<Rounding>(in.mode), in.strong, v[0], v[1], v[2]);
     if (in.ftz) r = flush(r);
-    if (in.sat) r = r != r ? 0.0f : std::clamp(r, 0.0f, 1.0f);
+    if (in.sat) r = r > 0 ? std::min(r, 1.0f) : 0.0f;  // NaN and -0 too
     bool bitwise = in.mode2 == kNeg || in.mode2 == kAbs;
     d[l] = std::bit_cast<u32>(bitwise ? r : canonical(r));
   });
@@ -117,10 +117,14 @@ u32 evaluate_half(const Instr& in, bool brain, const u32* v) {
   for (int i = 0; i < 3; ++i)
     x[i] = brain ? to_float(bf16{static_cast<uint16_t>(v[i])})
                  : to_float(f16{static_cast<uint16_t>(v[i])});
+  if (in.ftz)  // of f16 only
+    for (float& y : x)
+      if (std::fabs(y) < 0x1p-14f) y = std::copysign(0.0f, y);
   long double r = in.mode2 == kFma ? static_cast<long double>(fma_to_odd(x[0], x[1], x[2]))
                                    : static_cast<long double>(evaluate<float>(
                                          in.mode2, kNearest, in.strong, x[0], x[1], x[2]));
-  if (in.sat) r = r != r ? 0 : std::clamp(r, 0.0L, 1.0L);
+  if (in.sat) r = r > 0 ? std::min(r, 1.0L) : 0;
+  if (in.ftz && std::fabs(r) < 0x1p-14L) r = std::copysign(0.0L, r);
   if (in.disp) r = r < 0 ? 0 : r;  // .relu
   return static_cast<u32>(narrow(r, e, m, kNearest));
 }
@@ -146,22 +150,22 @@ using f = float;
 Handler fast32(Op op) {
   switch (op) {
     case kAdd:
-      return map2<f, f, f, [](f a, f b) { return a + b; }>;
+      return map2<f, f, f, [](f a, f b) { return canonical(a + b); }>;
     case kSub:
-      return map2<f, f, f, [](f a, f b) { return a - b; }>;
+      return map2<f, f, f, [](f a, f b) { return canonical(a - b); }>;
     case kMul:
-      return map2<f, f, f, [](f a, f b) { return a * b; }>;
+      return map2<f, f, f, [](f a, f b) { return canonical(a * b); }>;
     case kFma:
-      return map3<f, f, f, f, [](f a, f b, f c) { return __builtin_fmaf(a, b, c); }>;
+      return map3<f, f, f, f, [](f a, f b, f c) { return canonical(__builtin_fmaf(a, b, c)); }>;
     case kDiv:
-      return map2<f, f, f, [](f a, f b) { return a / b; }>;
+      return map2<f, f, f, [](f a, f b) { return canonical(a / b); }>;
     case kNeg:
       return map1<u32, u32, [](u32 a) -> u32 { return a ^ 0x80000000u; }>;
     case kAbs:
       return map1<u32, u32, [](u32 a) -> u32 { return a & 0x7fffffffu; }>;
     case kMax:
       return map2<f, f, f, [](f a, f b) {
-        return a != a   ? b
+        return a != a   ? canonical(b)
                : b != b ? a
                : a == b ? (std::bit_cast<u32>(a) >> 31 ? b : a)
                         : (a > b ? a : b);
@@ -182,6 +186,7 @@ void select(Builder& b, Op op, int n, Type t) {
   in.sat |= b.take("sat");
   in.strong = b.take("NaN");
   in.disp = b.take("relu");
+  if (in.ftz && (t == Type::kBf16 || t == Type::kBf16x2)) b.fail(".ftz is not of bf16");
   in.type = t;
   in.mode = static_cast<uint8_t>(std::max(mode, 0));
   in.mode2 = op;

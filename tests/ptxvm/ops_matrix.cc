@@ -34,6 +34,9 @@ float half_value(bool brain, u32 v) {
   return brain ? to_float(bf16{static_cast<uint16_t>(v)}) : half_table()[v & 0xffff];
 }
 
+// The pattern of a result; every NaN is the canonical one.
+u32 bits_of(float v) { return v != v ? 0x7fffffffu : std::bit_cast<u32>(v); }
+
 // acc[16][8] += a[16][k] * b[k][8] in steps of 8.
 void multiply(float (*acc)[8], const float (*a)[16], const float (*b)[8], int k) {
   for (int first = 0; first < k; first += 8) {
@@ -77,8 +80,7 @@ void mma_half(Warp& w, const Instr& in, u32 mask) {
     multiply(acc, a, b, k);
     for (int r = 0; r < 4; ++r)
       for (int l = 0; l < 32; ++l)
-        w.r32(d_regs[r])[l] =
-            std::bit_cast<u32>(acc[(l >> 2) + (r >> 1) * 8][(l & 3) * 2 + (r & 1)]);
+        w.r32(d_regs[r])[l] = bits_of(acc[(l >> 2) + (r >> 1) * 8][(l & 3) * 2 + (r & 1)]);
     return;
   }
   for (int r = 0; r < 2; ++r)

@@ -10,6 +10,7 @@ void record_ptx_error(const PtxError& error, const Unit* unit, const std::string
 void count_launch(Kernel& kernel);         // measure.cc
 void forget_module(const Module& module);  // before it ends: its kernels leave the measures
 std::string demangled(const std::string& kernel);
-void clear_sticky_error();  // runtime_device.cc
+// Set by the runtime, which the core does not need: forgets the sticky error.
+extern void (*clear_sticky_error)();  // runtime_device.cc
 
 }  // namespace pf::ptxvm

@@ -8,7 +8,10 @@
 namespace pf::ptxvm {
 
 Runtime& Runtime::get() {
-  static auto* r = new Runtime;
+  static auto* r = [] {
+    clear_sticky_error = [] { get().last = get().sticky = cudaSuccess; };
+    return new Runtime;
+  }();
   return *r;
 }
 Stream& Runtime::of(cudaStream_t s) {
@@ -18,10 +21,6 @@ Stream& Runtime::of(cudaStream_t s) {
 cudaError_t Runtime::set(cudaError_t e) {
   if (e != cudaSuccess) last = e;
   return e;
-}
-void clear_sticky_error() {
-  Runtime& rt = Runtime::get();
-  rt.last = rt.sticky = cudaSuccess;
 }
 
 void Runtime::run_node(Node& node) {
