@@ -1,0 +1,216 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "kernels/attention.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/values.h"
+
+namespace pf::kernels {
+
+// A token by name: the same name has the same query, key and value in every scene, wherever its row
+// and its slot lie, so that results of different scenes can be compared by name.
+using Token = uint32_t;
+
+struct Shape {
+  int32_t H = 4, G = 2, D = 64, P = 16, window = 0;
+};
+
+// One sequence of a step: `fed` tokens are in the cache already, `plain` are fed now, then a tree.
+struct Member {
+  std::vector<Token> fed, plain, nodes;
+  std::vector<int32_t> parents;  // of the nodes; -1: the last plain token
+  int32_t shares = -1;           // a member before it whose blocks hold its first `shared` blocks
+  int32_t shared = 0;
+};
+
+inline std::vector<Token> tokens(uint32_t name, size_t from, size_t to) {
+  std::vector<Token> out;
+  for (size_t i = from; i < to; ++i) out.push_back(name * 100000 + static_cast<Token>(i));
+  return out;
+}
+
+// Each element the sum of four uniform deviates (variance 1) out of 64 mixed bits.
+template <class T>
+std::vector<T> vector_of(Token token, int32_t kind, int32_t head, int32_t D) {
+  std::vector<T> out;
+  for (uint64_t d = 0; d < static_cast<uint64_t>(D); ++d) {
+    uint64_t x = ((uint64_t{token} * 4 + uint64_t(kind)) * 64 + uint64_t(head)) * 256 + d;
+    for (uint64_t by : {0xbf58476d1ce4e5b9ull, 0x94d049bb133111ebull}) x = (x ^ x >> 30) * by;
+    x ^= x >> 31;
+    double sum =
+        double(x & 0xffff) + double(x >> 16 & 0xffff) + double(x >> 32 & 0xffff) + double(x >> 48);
+    out.push_back(round_to<T>(static_cast<float>((sum / 65536 - 2) * std::sqrt(3.0))));
+  }
+  return out;
+}
+enum Kind { kQuery, kKey, kValue };
+
+// The rows of a step with their keys in a scrambled plane in which all else is NaN.
+template <class T>
+class Scene {
+ public:
+  Scene(Shape shape, std::vector<Member> members) : shape_(shape), members_(std::move(members)) {
+    int32_t n_blocks = 0;
+    for (const Member& m : members_) n_blocks += blocks_of(m);
+    plane_ = {nullptr, 1, n_blocks + 1, shape.G, shape.P, shape.D};
+    kv_.assign(static_cast<size_t>(plane_.size()), round_to<T>(NAN));
+    std::vector<int32_t> free;
+    for (int32_t b = 0; b < n_blocks; ++b) free.push_back(b);
+    std::shuffle(free.begin(), free.end(), std::mt19937(5));
+    for (const Member& m : members_) add(m, free);
+  }
+
+  int32_t n_rows() const { return static_cast<int32_t>(positions_.size()); }
+  const std::vector<Token>& row_tokens() const { return row_tokens_; }
+  AttentionRows rows() {
+    segments_.clear();
+    for (size_t s = 0; s < members_.size(); ++s)
+      segments_.push_back({first_row_[s], n_rows_[s], tables_[s]});
+    return {positions_, visible_, masks_, segments_};
+  }
+  AttentionLimits limits(int32_t max_parts, int32_t min_blocks) const {
+    return {shape_.H, shape_.G, shape_.P, shape_.window, max_parts, min_blocks};
+  }
+
+  // The output of every row, by its token: what the kernels make of it.
+  std::map<Token, std::vector<T>> run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks = 3);
+
+  // The definition, of one row and head: the output and, for the tolerance, the weighted sum of
+  // |v|.
+  std::pair<std::vector<double>, std::vector<double>> expected(int32_t row, int32_t head) const {
+    const auto& keys = seen_[static_cast<size_t>(row)];
+    int32_t g = head / (shape_.H / shape_.G);
+    auto q = vector_of<T>(keys.back(), kQuery, head, shape_.D);
+    size_t D = q.size(), begin = shape_.window > 0 && keys.size() > size_t(shape_.window)
+                                     ? keys.size() - size_t(shape_.window)
+                                     : 0;
+    std::vector<double> out(D), mass(D);
+    double sum = 0;
+    for (size_t s = begin; s < keys.size(); ++s) {
+      auto k = vector_of<T>(keys[s], kKey, g, shape_.D),
+           v = vector_of<T>(keys[s], kValue, g, shape_.D);
+      double score = 0;
+      for (size_t d = 0; d < D; ++d) score += double(as_float(q[d])) * double(as_float(k[d]));
+      double p = std::exp(score * double(scale()));
+      sum += p;
+      for (size_t d = 0; d < D; ++d)
+        out[d] += p * double(as_float(v[d])), mass[d] += p * std::abs(double(as_float(v[d])));
+    }
+    for (size_t d = 0; d < D; ++d) out[d] /= sum, mass[d] /= sum;
+    return {out, mass};
+  }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(shape_.D)); }
+
+ private:
+  int32_t blocks_of(const Member& m) const {
+    size_t slots = m.fed.size() + m.plain.size() + m.nodes.size();
+    return static_cast<int32_t>(slots + size_t(shape_.P) - 1) / shape_.P - m.shared;
+  }
+  void add(const Member& m, std::vector<int32_t>& free);
+  void store(Token token, int32_t slot, const std::vector<int32_t>& table) {
+    for (int32_t which = 0; which < 2; ++which)
+      for (int32_t g = 0; g < shape_.G; ++g) {
+        auto v = vector_of<T>(token, kKey + which, g, shape_.D);
+        int64_t tile = (int64_t(table[size_t(slot / shape_.P)]) * 2 + which) * shape_.G + g;
+        std::copy(v.begin(), v.end(), kv_.begin() + (tile * shape_.P + slot % shape_.P) * shape_.D);
+      }
+  }
+
+  Shape shape_;
+  std::vector<Member> members_;
+  KvPlane<T> plane_;
+  std::vector<T> kv_;
+  std::vector<std::vector<int32_t>> tables_;
+  std::vector<int32_t> positions_, visible_, first_row_, n_rows_;
+  std::vector<uint64_t> masks_;
+  std::vector<Token> row_tokens_;
+  std::vector<std::vector<Token>> seen_;  // by row, in order of position
+  std::vector<AttentionSegment> segments_;
+};
+
+template <class T>
+void Scene<T>::add(const Member& m, std::vector<int32_t>& free) {
+  std::vector<int32_t> table;
+  for (int32_t b = 0; b < m.shared; ++b) table.push_back(tables_[size_t(m.shares)][size_t(b)]);
+  for (int32_t n = blocks_of(m); n > 0; --n) table.push_back(free.back()), free.pop_back();
+  std::vector<Token> path = m.fed;
+  path.insert(path.end(), m.plain.begin(), m.plain.end());
+  int32_t base = static_cast<int32_t>(m.fed.size()), n_plain = static_cast<int32_t>(path.size());
+  first_row_.push_back(n_rows());
+  for (int32_t s = 0; s < n_plain; ++s) store(path[size_t(s)], s, table);
+  for (int32_t s = base; s < n_plain; ++s) {
+    positions_.push_back(s);
+    visible_.push_back(s + 1);
+    masks_.push_back(0);
+    row_tokens_.push_back(path[size_t(s)]);
+    seen_.emplace_back(path.begin(), path.begin() + s + 1);
+  }
+  size_t first_node = positions_.size();
+  for (size_t i = 0; i < m.nodes.size(); ++i) {
+    store(m.nodes[i], n_plain + static_cast<int32_t>(i), table);
+    int32_t parent = m.parents[i];
+    size_t above = parent < 0 ? first_node - 1 : first_node + size_t(parent);
+    positions_.push_back(positions_[above] + 1);
+    visible_.push_back(n_plain);
+    masks_.push_back((parent < 0 ? 0 : masks_[above]) | uint64_t{1} << i);
+    row_tokens_.push_back(m.nodes[i]);
+    seen_.push_back(seen_[above]);
+    seen_.back().push_back(m.nodes[i]);
+  }
+  n_rows_.push_back(n_rows() - first_row_.back());
+  tables_.push_back(std::move(table));
+}
+
+template <class U>
+DeviceArray<U> on_device(std::span<const U> v) {
+  return DeviceArray<U>(std::vector<U>(v.begin(), v.end()));
+}
+
+template <class T>
+std::map<Token, std::vector<T>> Scene<T>::run(int32_t max_parts, int32_t min_blocks,
+                                              int32_t n_blocks) {
+  const int64_t H = shape_.H, D = shape_.D, n = n_rows();
+  std::vector<T> queries;
+  for (Token t : row_tokens_)
+    for (int32_t h = 0; h < shape_.H; ++h) {
+      auto q = vector_of<T>(t, kQuery, h, shape_.D);
+      queries.insert(queries.end(), q.begin(), q.end());
+    }
+  DeviceArray<T> q(queries), kv(kv_), out(size_t(n * H * D));
+  DeviceArray<int32_t> positions(positions_);
+  DeviceArray<uint64_t> masks(masks_);
+  DeviceArray<float> values(size_t(max_parts * H * D)), states(size_t(max_parts * H * 2));
+  plane_.data = kv.data();
+  AttentionPlan plan(limits(max_parts, min_blocks));
+  for (int32_t first = 0; first < n;) {
+    int32_t end = plan.build(rows(), first);
+    DeviceArray<AttentionWork::Counts> counts(std::vector<AttentionWork::Counts>{
+        {static_cast<int32_t>(plan.items().size()), plan.unit_tokens()}});
+    auto items = on_device(plan.items());
+    auto runs = on_device(plan.runs());
+    auto item_rows = on_device(plan.item_rows());
+    auto row_parts = on_device(plan.row_parts());
+    auto tables = on_device(plan.tables());
+    AttentionWork work{counts.data(),    items.data(),  runs.data(),      item_rows.data(),
+                       row_parts.data(), tables.data(), positions.data(), masks.data()};
+    AttentionParts parts{values.data(), states.data(), max_parts};
+    attention(parts, View<const T, 3>{q.data(), {n, H, D}}, plane_, work, shape_.window, scale(),
+              n_blocks, nullptr);
+    attention_combine(View<T, 3>{out.data() + first * H * D, {end - first, H, D}}, parts, work,
+                      nullptr);
+    first = end;
+  }
+  std::vector<T> all = out.host();
+  std::map<Token, std::vector<T>> by_token;
+  for (int64_t r = 0; r < n; ++r)
+    by_token[row_tokens_[size_t(r)]] =
+        std::vector<T>(all.begin() + r * H * D, all.begin() + (r + 1) * H * D);
+  return by_token;
+}
+
+}  // namespace pf::kernels
