@@ -1,5 +1,6 @@
 // One block per output row; a thread moves 4 neighbouring values of every 1024.
 #include "base/cuda.h"
+#include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/gather_rows.h"
 
@@ -38,6 +39,7 @@ void gather_rows(View<To, 2> y, View<const From, 2> x, View<const int32_t, 1> in
   check(x.shape[1] == E && index.shape[0] == T, "gather_rows: the shapes of x, y and index differ");
   check(E > 0 && E % kWidth == 0 && E <= 1 << 30, "gather_rows: the width must be a multiple of 4");
   check(T >= 0 && T < 1ll << 31, "gather_rows: too many rows");
+  check_aligned({y.data, x.data});
   if (T == 0) return;
 
   gather_rows_kernel<<<static_cast<unsigned>(T), kThreads, 0, stream>>>(

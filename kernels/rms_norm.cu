@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/cuda.h"
+#include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/rms_norm.h"
 
@@ -74,6 +75,7 @@ void rms_norm(View<A, 2> y, View<const float, 2> x, View<const float, 1> w, floa
               cudaStream_t stream) {
   const auto [T, E] = x.shape;
   check_shapes(y.shape[0], y.shape[1], T, E, w.shape[0]);
+  check_aligned({y.data, x.data, w.data});
   if (T == 0) return;
 
   rms_norm_kernel<<<static_cast<unsigned>(T), kThreads, 0, stream>>>(
@@ -89,6 +91,7 @@ void add_rms_norm(View<A, 2> y, View<float, 2> x, View<const float, 3> partials,
   check(partials.shape[0] >= 1 && partials.shape[0] < 1 << 16 && partials.shape[1] == T &&
             partials.shape[2] == E,
         "add_rms_norm: the partials' shape is not [n, T, E]");
+  check_aligned({y.data, x.data, partials.data, w.data});
   if (T == 0) return;
 
   rms_norm_kernel<<<static_cast<unsigned>(T), kThreads, 0, stream>>>(

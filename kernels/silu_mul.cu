@@ -1,6 +1,7 @@
 // One thread makes 8 neighbouring outputs, so that all three streams move 16 bytes at a time. The
 // threads are numbered through the rows: few wide rows and many narrow ones fill the device alike.
 #include "base/cuda.h"
+#include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/silu_mul.h"
 
@@ -39,6 +40,7 @@ void silu_mul(View<A, 2> y, View<const A, 2> gate_up, cudaStream_t stream) {
   check(F > 0 && F % kWidth == 0 && F < 1ll << 31, "silu_mul: F must be a multiple of 8");
   const int64_t n = F / kWidth;
   check(T >= 0 && T * n <= 1ll << 31, "silu_mul: too many rows");
+  check_aligned({y.data, gate_up.data});
   if (T == 0) return;
 
   const auto n_blocks = static_cast<unsigned>((T * n + kThreads - 1) / kThreads);

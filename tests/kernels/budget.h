@@ -22,7 +22,7 @@ inline void expect_within(const Budget& budget, const std::string& name) {
     EXPECT_GE(static_cast<double>(m.n_executed),
               budget.reached * static_cast<double>(m.n_instructions))
         << m.kernel << "\n"
-        << ptxvm::unreached_text(m.kernel);
+        << ptxvm::unreached_text(m.kernel).substr(0, 2000);
     EXPECT_LE(static_cast<double>(m.wavefronts),
               budget.wavefronts * static_cast<double>(m.wavefronts_ideal))
         << m.kernel;
