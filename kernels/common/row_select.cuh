@@ -1,0 +1,180 @@
+#pragma once
+
+// Where a list that was sorted by falling value (lower index first) would be cut, without sorting:
+// histograms narrow the place down, first over the value on a linear scale (logits lie spread over
+// tens of units, so its bins fill evenly), then over the bits of the value, then, among equal
+// values that are only partly kept, over the index. Weights are integers, so no order of addition
+// shows. A round reads the row once; 3 or 4 rounds are usual, 7 the most (1 + 1 + 3 + 2).
+
+#include "base/fast_math.h"
+#include "kernels/common/block.cuh"
+
+namespace pf::kernels {
+
+using Weight = unsigned long long;
+
+constexpr int kBinBits = 10, kBins = 1 << kBinBits;
+constexpr float kCoarseBinsPerUnit = 8;  // the first round's scale
+
+// Kept: larger values, and at the value itself the indices up to `index`.
+struct Cut {
+  float value;
+  int32_t index;
+
+  __device__ bool keeps(float v, int32_t i) const {
+    return v > value || (v == value && i <= index);
+  }
+};
+
+// Unsigned order = falling order of floats (no NaN); -0 equals +0.
+__device__ inline uint32_t falling_key(float v) {
+  const uint32_t bits = __float_as_uint(v + 0.0f);
+  return bits & 0x80000000u ? bits : ~(bits | 0x80000000u);
+}
+__device__ inline float value_of_falling_key(uint32_t key) {
+  return __uint_as_float(key & 0x80000000u ? key : ~key & 0x7fffffffu);
+}
+
+// Probability mass as an integer: multiples of 2^-45, so that 2^18 tokens of mass 1 fit.
+__device__ inline Weight mass_of(float e) { return static_cast<Weight>(e * 0x1p45f); }
+
+struct Bin {
+  int index;
+  Weight before, weight;  // of all smaller bins, and its own
+};
+
+// The first bin at which the running weight reaches `goal`; every thread gets it. Requires that it
+// is reached, and a barrier before, between the filling and this call.
+__device__ inline Bin find_bin(const Weight* bins, Weight goal) {
+  __shared__ Bin found;
+  const int each = kBins / static_cast<int>(blockDim.x);
+  const int first = static_cast<int>(threadIdx.x) * each;
+  Weight own = 0;
+  for (int b = first; b < first + each; ++b) own += bins[b];
+  Weight before = block_scan(own) - own;
+  if (before < goal && goal <= before + own) {
+    int b = first;
+    while (before + bins[b] < goal) before += bins[b++];
+    found = {b, before, bins[b]};
+  }
+  __syncthreads();
+  return found;
+}
+
+// A row of n values as select_prefix sees it: the elements with in(value(i), i), of weight
+// weigh(value(i)).
+template <class Value, class In, class Weigh>
+struct Row {
+  int n;
+  Value value;
+  In in;
+  Weigh weigh;
+};
+
+// The bin at which the weight of the elements, each in bin_of(value, i) (-1: none), reaches `goal`.
+template <class R, class BinOf>
+__device__ Bin narrow(const R& row, Weight* bins, Weight goal, BinOf bin_of) {
+  __syncthreads();
+  for (int b = threadIdx.x; b < kBins; b += blockDim.x) bins[b] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < row.n; i += blockDim.x) {
+    const float v = row.value(i);
+    const int b = bin_of(v, i);
+    if (b < 0 || !row.in(v, i)) continue;
+    if (const Weight weight = row.weigh(v); weight > 0) atomicAdd(&bins[b], weight);
+  }
+  __syncthreads();
+  return find_bin(bins, goal);
+}
+
+// How far low..high must be shifted to fit the bins.
+__device__ inline int bin_shift(uint32_t low, uint32_t high) {
+  const int width = 32 - __clz(static_cast<int>(high - low));
+  return width > kBinBits ? width - kBinBits : 0;
+}
+
+// The cut behind the shortest prefix of the row's elements, by falling value and rising i, whose
+// weights add up to `goal`. Requires 1 <= goal <= the sum of all, values <= top, bins in shared
+// memory, [kBins]. Every thread calls and gets the result.
+template <class Value, class In, class Weigh>
+__device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight goal,
+                             Weight* bins) {
+  // 1. a linear scale below the top
+  auto coarse = [&](float v, int) {
+    const float d = sub_rn(top, v) * kCoarseBinsPerUnit;
+    return d < kBins - 1 ? static_cast<int>(d) : kBins - 1;
+  };
+  Bin bin = narrow(row, bins, goal, coarse);
+  goal -= bin.before;
+
+  // 2. the bits of the values in that bin: keys low..high
+  uint32_t not_low = 0, high = 0;
+  for (int i = threadIdx.x; i < row.n; i += blockDim.x) {
+    const float v = row.value(i);
+    if (coarse(v, i) != bin.index || !row.in(v, i)) continue;
+    not_low = Max{}(not_low, ~falling_key(v));
+    high = Max{}(high, falling_key(v));
+  }
+  uint32_t low = ~block_reduce(not_low, Max{});
+  high = block_reduce(high, Max{});
+  while (low < high) {
+    const int shift = bin_shift(low, high);
+    bin = narrow(row, bins, goal, [&](float v, int) {
+      const uint32_t key = falling_key(v);
+      return key >= low && key <= high ? static_cast<int>((key - low) >> shift) : -1;
+    });
+    goal -= bin.before;
+    low += static_cast<uint32_t>(bin.index) << shift;
+    high = min(high, low + ((1u << shift) - 1));
+  }
+
+  // 3. equal values, of which a part is kept: the index
+  const float v = value_of_falling_key(low);
+  if (bin.weight - goal < row.weigh(v)) return {v, row.n - 1};
+  int first = 0, last = row.n - 1;
+  while (first < last) {
+    const int shift = bin_shift(first, last);
+    bin = narrow(row, bins, goal, [&](float u, int i) {
+      return u == v && i >= first && i <= last ? (i - first) >> shift : -1;
+    });
+    goal -= bin.before;
+    first += bin.index << shift;
+    last = min(last, first + ((1 << shift) - 1));
+  }
+  return {v, first};
+}
+
+// The n_wanted elements that go first, sorted, by the threads of a block: emit(rank, value, i).
+// Requires 1 <= n_wanted <= min(n, kMaxListed); list in shared memory, [kMaxListed].
+constexpr int kMaxListed = 256;
+struct Listed {
+  float value;
+  int32_t index;
+};
+template <class Value, class Emit>
+__device__ void list_first(int n, float top, Value value, int n_wanted, Weight* bins, Listed* list,
+                           Emit emit) {
+  __shared__ int n_listed;
+  auto all = [](float, int) { return true; };
+  auto one = [](float) { return Weight{1}; };
+  const Cut cut = select_prefix(Row<Value, decltype(all), decltype(one)>{n, value, all, one}, top,
+                                static_cast<Weight>(n_wanted), bins);
+  if (threadIdx.x == 0) n_listed = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    const float v = value(i);
+    if (cut.keeps(v, i)) list[atomicAdd(&n_listed, 1)] = {v, i};
+  }
+  __syncthreads();
+  for (int j = threadIdx.x; j < n_wanted; j += blockDim.x) {
+    const Listed own = list[j];
+    int rank = 0;
+    for (int k = 0; k < n_wanted; ++k)
+      rank +=
+          list[k].value > own.value || (list[k].value == own.value && list[k].index < own.index);
+    emit(rank, own.value, own.index);
+  }
+  __syncthreads();
+}
+
+}  // namespace pf::kernels
