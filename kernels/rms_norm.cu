@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kWidth; ++i) a.v[i] += sum.v[i];
       store_pack(x + row + e, a);
     }
-    for (float v : a.v) squares += v * v;
+    for (float v : a.v) squares = __fmaf_rn(v, v, squares);
   }
   const float scale = rsqrtf(block_sum(squares) / static_cast<float>(E) + epsilon);
 

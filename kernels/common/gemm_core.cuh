@@ -64,15 +64,17 @@ __host__ __device__ inline int slice_begin(int slice, int n_steps) {
 template <int n_rows, int n_threads>
 __device__ void load_rows(unsigned char* to, const GemmParams& p, int64_t first, int step,
                           int thread) {
+  static_assert(n_threads % kStepChunks == 0 && n_rows * kStepChunks % n_threads == 0);
+  constexpr int kPass = n_threads / kStepChunks;  // rows
   const auto* x = static_cast<const unsigned char*>(p.x);
-#pragma unroll
-  for (int i = 0; i < n_rows * kStepChunks; i += n_threads) {
-    const int at = i + thread, row = at / kStepChunks, chunk = at % kStepChunks;
-    if (n_rows * kStepChunks % n_threads != 0 && at >= n_rows * kStepChunks) break;
-    const int k = step * kStep + chunk * 8;
-    const bool valid = first + row < p.T && k < p.K;
-    const int64_t from = valid ? ((first + row) * p.K + k) * 2 : 0;
-    copy_async_16(to + row * 128 + (chunk ^ row % 8) * 16, x + from, valid);
+  const int chunk = thread % kStepChunks, k = step * kStep + chunk * 8;
+  const int64_t n_left = k < p.K ? p.T - first : 0;
+  const unsigned char* from = x + ((first + thread / kStepChunks) * p.K + k) * 2;
+#pragma unroll 4
+  for (int row = thread / kStepChunks; row < n_rows; row += kPass) {
+    const bool valid = row < n_left;
+    copy_async_16(to + row * 128 + (chunk ^ row % 8) * 16, valid ? from : x, valid);
+    from += int64_t(kPass) * p.K * 2;
   }
 }
 
@@ -129,7 +131,7 @@ __device__ Pack<float, 4> features(const float (&sum)[2][kN][4], int j, int e) {
 // thread) starts the copies of a step; multiply(sum, unit_bytes, rows, step, lane) adds a step.
 // grid (ceil(T / Tile::kRows), ceil(N / (32 Tile::kF))), block (Tile::kThreads)
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, 1)
     gemm_kernel(const __grid_constant__ typename Tile::Weights w,
                 const __grid_constant__ GemmParams p) {
   using A = typename Tile::Weights::Activation;
