@@ -16,7 +16,8 @@ class DraftLevels {
     std::function<void(const Batch&)> forward;
     // The likeliest tokens of n logit rows of the last pass, from `first` on, as (token, logit) in
     // any order; nothing for a row that is not finite.
-    std::function<void(int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out)> list;
+    std::function<void(int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out)>
+        list;
   };
 
   // Trees in the jobs' order, cleared first. Alone or together gives the same bits.

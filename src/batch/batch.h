@@ -43,8 +43,7 @@ struct Batch {
   // A judged segment's logit rows follow each other: the last plain row's, then every node's. The
   // index of the first of them among logit_rows, and how many there are.
   int32_t first_logit_row(const Segment& s) const {
-    auto at =
-        std::lower_bound(logit_rows.begin(), logit_rows.end(), s.first_row + s.n_plain - 1);
+    auto at = std::lower_bound(logit_rows.begin(), logit_rows.end(), s.first_row + s.n_plain - 1);
     return static_cast<int32_t>(at - logit_rows.begin());
   }
   static int32_t n_logit_rows(const Segment& s) { return s.n_rows - s.n_plain + 1; }

@@ -36,10 +36,10 @@ template <class A>
 struct CudaLayer {
   DeviceBuffer<float> attention_norm, ffn_norm;  // [E]
   DeviceBuffer<float> qkv_bias;                  // [(H + 2 G) D], or nothing
-  CudaMatrix<A> qkv;                            // [(H + 2 G) D, E]
-  CudaMatrix<A> o;                              // [E, H D]
-  CudaMatrix<A> gate_up;                        // [2 F, E]
-  CudaMatrix<A> down;                           // [E, F]
+  CudaMatrix<A> qkv;                             // [(H + 2 G) D, E]
+  CudaMatrix<A> o;                               // [E, H D]
+  CudaMatrix<A> gate_up;                         // [2 F, E]
+  CudaMatrix<A> down;                            // [E, F]
 };
 
 template <class A>
@@ -49,14 +49,14 @@ struct CudaModel {
   int64_t head_rows = 0;  // of the head; below V where the vocabulary is reduced
   int32_t sliding_window = 0;
   float epsilon = 0, rope_factor = 1;
-  DeviceBuffer<float> rope_inverse;    // [D / 2]
-  DeviceBuffer<A> embedding;           // [V', E]
-  int64_t embedding_rows = 0;         // V'
-  std::vector<CudaLayer<A>> layers;   // [L]
-  DeviceBuffer<float> final_norm;      // [E]
-  CudaMatrix<A> head;                 // [head_rows, E]
-  std::vector<int32_t> head_tokens;   // row -> token; empty: the row is the token
-  DeviceBuffer<int32_t> device_tokens; // the same on the device
+  DeviceBuffer<float> rope_inverse;     // [D / 2]
+  DeviceBuffer<A> embedding;            // [V', E]
+  int64_t embedding_rows = 0;           // V'
+  std::vector<CudaLayer<A>> layers;     // [L]
+  DeviceBuffer<float> final_norm;       // [E]
+  CudaMatrix<A> head;                   // [head_rows, E]
+  std::vector<int32_t> head_tokens;     // row -> token; empty: the row is the token
+  DeviceBuffer<int32_t> device_tokens;  // the same on the device
 
   int64_t qkv_width() const { return (H + 2 * G) * D; }
   int64_t bytes_per_step() const {  // of the matrices that one decode step reads

@@ -123,8 +123,8 @@ void CudaDraft<A>::grow_chains(std::span<const ProposeJob> jobs, std::span<Draft
   const int32_t K = jobs[order_[0]].n_draft;
   Layout layout{static_cast<int64_t>(order_.size()), top_n_ * K};
   make_room(layout.bytes(), &trees_);
-  const kernels::DraftTrees t = layout.at(trees_.as());
-  cuda_check(cudaMemsetAsync(t.n_nodes, 0, 2 * order_.size() * sizeof(int32_t), stream_));
+  // No nodes and entries yet; places that stay unused are fetched too.
+  cuda_check(cudaMemsetAsync(trees_.as(), 0, layout.bytes(), stream_));
   for (int32_t depth = 1; depth <= K; ++depth) {
     int64_t n = 0;
     while (n < layout.n && jobs[order_[static_cast<size_t>(n)]].n_draft >= depth) ++n;
@@ -180,7 +180,7 @@ void CudaDraft<A>::feed_level(std::span<const ProposeJob> jobs, int32_t depth, i
 }
 
 template <class A>
-void CudaDraft<A>::grow_level(std::span<const ProposeJob>, const Layout& layout, int32_t depth,
+void CudaDraft<A>::grow_level(std::span<const ProposeJob> jobs, const Layout& layout, int32_t depth,
                               int64_t n) {
   const DeviceBuffer<int32_t>&open = open_[depth % 2], &next = open_[(depth + 1) % 2];
   for (int64_t first = 0; first < n; first += chunk_rows_)
@@ -189,14 +189,15 @@ void CudaDraft<A>::grow_level(std::span<const ProposeJob>, const Layout& layout,
   kernels::grow_trees(layout.at(trees_.as()), {next.data(), {n, 1}}, {tokens_.data(), {n, 1}},
                       {open.data(), {n, 1}}, {candidates_.data(), {n, top_n_}},
                       {n_listed_.data(), {n}}, {staging_.at(sampling_), {n}},
-                      {staging_.at(grow_rules_), {n}}, lists, 1, depth, kMaxTreeNodes, stream_);
+                      {staging_.at(grow_rules_), {n}}, lists, 1, depth, jobs[order_[0]].n_draft,
+                      stream_);
 }
 
 template <class A>
 void CudaDraft<A>::fetch(const Layout& layout, std::span<DraftTree> trees) {
   make_room(layout.bytes(), &host_);
-  cuda_check(cudaMemcpyAsync(host_.data(), trees_.as(), layout.bytes(), cudaMemcpyDeviceToHost,
-                             stream_));
+  cuda_check(
+      cudaMemcpyAsync(host_.data(), trees_.as(), layout.bytes(), cudaMemcpyDeviceToHost, stream_));
   cuda_check(cudaStreamSynchronize(stream_));
   for (int64_t b = 0; b < layout.n; ++b)
     layout.read(host_.data(), b, &trees[order_[static_cast<size_t>(b)]]);
@@ -204,20 +205,18 @@ void CudaDraft<A>::fetch(const Layout& layout, std::span<DraftTree> trees) {
 
 template <class A>
 void CudaDraft<A>::list(int32_t first, int64_t n, const int32_t* open) {
-  kernels::list_candidates<float>({candidates_.data() + int64_t{first} * top_n_, {n, top_n_}},
-                                  {n_listed_.data() + first, {n}},
-                                  forward_->logits(first, static_cast<int32_t>(n)),
-                                  {open + first, {n}},
-                                  {model_.device_tokens.data(), {model_.device_tokens.size()}},
-                                  stream_);
+  kernels::list_candidates<float>(
+      {candidates_.data() + int64_t{first} * top_n_, {n, top_n_}}, {n_listed_.data() + first, {n}},
+      forward_->logits(first, static_cast<int32_t>(n)), {open + first, {n}},
+      {model_.device_tokens.data(), {model_.device_tokens.size()}}, stream_);
 }
 
 template <class A>
 void CudaDraft<A>::list_on_host(int32_t first, int32_t n,
                                 std::span<std::vector<TokenProbability>> out) {
   list(first, n, all_open_.data());
-  const size_t list_bytes = static_cast<size_t>(n) * static_cast<size_t>(top_n_) *
-                            sizeof(TokenValue),
+  const size_t list_bytes =
+                   static_cast<size_t>(n) * static_cast<size_t>(top_n_) * sizeof(TokenValue),
                n_bytes = static_cast<size_t>(n) * sizeof(int32_t);
   make_room(list_bytes + n_bytes, &host_);
   cuda_check(cudaMemcpyAsync(host_.data(), candidates_.data() + int64_t{first} * top_n_, list_bytes,

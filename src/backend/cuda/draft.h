@@ -36,11 +36,11 @@ class CudaDraft {
 
   void grow_chains(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
   void run_committed(std::span<const ProposeJob> jobs);
-  void grow_level(std::span<const ProposeJob> jobs, const Layout& layout, int32_t depth,
-                  int64_t n);
+  void grow_level(std::span<const ProposeJob> jobs, const Layout& layout, int32_t depth, int64_t n);
   void feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t n);
   void fetch(const Layout& layout, std::span<DraftTree> trees);
-  // The likeliest tokens of n logit rows from `first` on, to rows [first, first + n) of candidates_.
+  // The likeliest tokens of n logit rows from `first` on, to rows [first, first + n) of
+  // candidates_.
   void list(int32_t first, int64_t n, const int32_t* open);
   void list_on_host(int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out);
 

@@ -17,8 +17,12 @@ CudaJudge<A>::CudaJudge(const CudaModel<A>& model, const CudaOptions& options,
       staging_(size_t{1} << 16),
       laws_(chunk_rows_),
       residual_(chunk_rows_ * model.V),
-      answers_(static_cast<size_t>(chunk_rows_) * (sizeof(Accepted) + kMaxTop * sizeof(TokenValue))),
-      answers_host_(answers_.bytes()) {}
+      answers_(static_cast<size_t>(chunk_rows_) *
+               (sizeof(Accepted) + kMaxTop * sizeof(TokenValue))),
+      answers_host_(answers_.bytes()) {
+  // Kernels write the places that an answer has; one copy fetches all.
+  cuda_check(cudaMemsetAsync(answers_.as(), 0, answers_.bytes(), stream_));
+}
 
 template <class A>
 int64_t CudaJudge<A>::scratch_bytes() const {
@@ -33,8 +37,7 @@ void CudaJudge<A>::accept(const Batch& batch, std::span<const AcceptJob> jobs,
     size_t end = first;
     int32_t n = 0;
     for (; end < jobs.size(); ++end) {
-      int32_t more =
-          Batch::n_logit_rows(batch.segments[static_cast<size_t>(jobs[end].segment)]);
+      int32_t more = Batch::n_logit_rows(batch.segments[static_cast<size_t>(jobs[end].segment)]);
       if (n + more > chunk_rows_) break;
       n += more;
     }
@@ -115,8 +118,8 @@ template <class A>
 void CudaJudge<A>::fetch(int64_t n_jobs, int64_t n_rows, int32_t n_top) {
   size_t bytes = static_cast<size_t>(n_jobs) * sizeof(Accepted) +
                  static_cast<size_t>(n_rows * n_top) * sizeof(TokenValue);
-  cuda_check(cudaMemcpyAsync(answers_host_.data(), answers_.as(), bytes, cudaMemcpyDeviceToHost,
-                             stream_));
+  cuda_check(
+      cudaMemcpyAsync(answers_host_.data(), answers_.as(), bytes, cudaMemcpyDeviceToHost, stream_));
   cuda_check(cudaStreamSynchronize(stream_));
 }
 
@@ -148,8 +151,7 @@ void CudaJudge<A>::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob>
                                stream_));
     cuda_check(cudaStreamSynchronize(stream_));
     const auto* got = reinterpret_cast<const float*>(answers_host_.data());
-    const auto* got_top =
-        reinterpret_cast<const TokenValue*>(got + chunk_rows_ + chunk_rows_ % 2);
+    const auto* got_top = reinterpret_cast<const TokenValue*>(got + chunk_rows_ + chunk_rows_ % 2);
     for (size_t i = 0; i < n; ++i) {
       TokenLogprob& out = results[first + i];
       out.logprob = got[i];

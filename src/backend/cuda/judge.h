@@ -42,10 +42,10 @@ class CudaJudge {
   std::vector<const DraftTree*> job_trees_;
   std::vector<int32_t> logit_rows_, row_sequence_, known_;
   Staging staging_;
-  DeviceBuffer<kernels::RowLaw> laws_;         // [chunk]
-  DeviceBuffer<float> residual_;               // [chunk, V]
-  DeviceBuffer<kernels::TokenValue> q_;        // [chunk, q capacity]
-  DeviceMemory answers_;                      // accepted [chunk], top [chunk, kMaxTop]
+  DeviceBuffer<kernels::RowLaw> laws_;   // [chunk]
+  DeviceBuffer<float> residual_;         // [chunk, V]
+  DeviceBuffer<kernels::TokenValue> q_;  // [chunk, q capacity]
+  DeviceMemory answers_;                 // accepted [chunk], top [chunk, kMaxTop]
   PinnedMemory answers_host_;
 };
 

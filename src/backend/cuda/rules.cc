@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/accept.h"
-
 namespace pf {
 
 static_assert(kernels::kMaxNodes == kMaxTreeNodes && kernels::kRootNode == DraftTree::kRoot);

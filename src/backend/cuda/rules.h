@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "kernels/accept.h"
 #include "kernels/sample_types.h"
 
 namespace pf {

@@ -37,7 +37,8 @@ class Staging {
   template <class T>
   Part<T> put(std::span<const T> values) {
     Part<T> part = make<T>(static_cast<int64_t>(values.size()));
-    if (!values.empty()) std::memcpy(host_.data() + part.offset, values.data(), values.size_bytes());
+    if (!values.empty())
+      std::memcpy(host_.data() + part.offset, values.data(), values.size_bytes());
     return part;
   }
   // Room to be filled through host() before send().
@@ -60,7 +61,8 @@ class Staging {
       device_ = DeviceMemory(host_.bytes());
     }
     if (used_ > 0)
-      cuda_check(cudaMemcpyAsync(device_.as(), host_.data(), used_, cudaMemcpyHostToDevice, stream));
+      cuda_check(
+          cudaMemcpyAsync(device_.as(), host_.data(), used_, cudaMemcpyHostToDevice, stream));
     cuda_check(cudaEventRecord(sent_, stream));
   }
 
