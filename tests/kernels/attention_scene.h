@@ -7,8 +7,8 @@
 #include <random>
 
 #include "kernels/attention.h"
-#include "tests/kernels/device_array.h"
-#include "tests/kernels/values.h"
+#include "kernels/bits.h"
+#include "kernels/device_array.h"
 
 namespace pf::kernels {
 
@@ -54,7 +54,10 @@ enum Kind { kQuery, kKey, kValue };
 template <class T>
 class Scene {
  public:
-  Scene(Shape shape, std::vector<Member> members) : shape_(shape), members_(std::move(members)) {
+  // `constants`: tokens whose query or key has one value everywhere.
+  using Constants = std::map<std::pair<Token, int32_t>, float>;
+  Scene(Shape shape, std::vector<Member> members, Constants constants = {})
+      : shape_(shape), members_(std::move(members)), constants_(std::move(constants)) {
     int32_t n_blocks = 0;
     for (const Member& m : members_) n_blocks += blocks_of(m);
     plane_ = {nullptr, 1, n_blocks + 1, shape.G, shape.P, shape.D};
@@ -95,11 +98,11 @@ class Scene {
       auto k = vector_of<T>(keys[s], kKey, g, shape_.D),
            v = vector_of<T>(keys[s], kValue, g, shape_.D);
       double score = 0;
-      for (size_t d = 0; d < D; ++d) score += double(as_float(q[d])) * double(as_float(k[d]));
+      for (size_t d = 0; d < D; ++d) score += double(to_float(q[d])) * double(to_float(k[d]));
       double p = std::exp(score * double(scale()));
       sum += p;
       for (size_t d = 0; d < D; ++d)
-        out[d] += p * double(as_float(v[d])), mass[d] += p * std::abs(double(as_float(v[d])));
+        out[d] += p * double(to_float(v[d])), mass[d] += p * std::abs(double(to_float(v[d])));
     }
     for (size_t d = 0; d < D; ++d) out[d] /= sum, mass[d] /= sum;
     return {out, mass};
@@ -107,6 +110,11 @@ class Scene {
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape_.D)); }
 
  private:
+  std::vector<T> value_of(Token token, int32_t kind, int32_t head) const {
+    auto it = constants_.find({token, kind});
+    if (it == constants_.end()) return vector_of<T>(token, kind, head, shape_.D);
+    return std::vector<T>(size_t(shape_.D), round_to<T>(it->second));
+  }
   int32_t blocks_of(const Member& m) const {
     size_t slots = m.fed.size() + m.plain.size() + m.nodes.size();
     return static_cast<int32_t>(slots + size_t(shape_.P) - 1) / shape_.P - m.shared;
@@ -115,7 +123,7 @@ class Scene {
   void store(Token token, int32_t slot, const std::vector<int32_t>& table) {
     for (int32_t which = 0; which < 2; ++which)
       for (int32_t g = 0; g < shape_.G; ++g) {
-        auto v = vector_of<T>(token, kKey + which, g, shape_.D);
+        auto v = value_of(token, kKey + which, g);
         int64_t tile = (int64_t(table[size_t(slot / shape_.P)]) * 2 + which) * shape_.G + g;
         std::copy(v.begin(), v.end(), kv_.begin() + (tile * shape_.P + slot % shape_.P) * shape_.D);
       }
@@ -123,6 +131,7 @@ class Scene {
 
   Shape shape_;
   std::vector<Member> members_;
+  Constants constants_;
   KvPlane<T> plane_;
   std::vector<T> kv_;
   std::vector<std::vector<int32_t>> tables_;
@@ -178,7 +187,7 @@ std::map<Token, std::vector<T>> Scene<T>::run(int32_t max_parts, int32_t min_blo
   std::vector<T> queries;
   for (Token t : row_tokens_)
     for (int32_t h = 0; h < shape_.H; ++h) {
-      auto q = vector_of<T>(t, kQuery, h, shape_.D);
+      auto q = value_of(t, kQuery, h);
       queries.insert(queries.end(), q.begin(), q.end());
     }
   DeviceArray<T> q(queries), kv(kv_), out(size_t(n * H * D));
