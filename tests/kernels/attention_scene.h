@@ -48,6 +48,16 @@ std::vector<T> vector_of(Token token, int32_t kind, int32_t head, int32_t D) {
   }
   return out;
 }
+// What a row comes to: its outputs, and its partial results in float, whose bits no rounding hides.
+// Those can be compared where the units are the same: splits[i] is split i of the row.
+template <class T>
+struct Row {
+  std::vector<T> out;                              // [H, D]
+  std::vector<std::vector<float>> splits, groups;  // each [H, 2 + D]: max, sum, values
+};
+template <class T>
+using Rows = std::map<Token, Row<T>>;
+
 enum Kind { kQuery, kKey, kValue };
 
 // The rows of a step with their keys in a scrambled plane in which all else is NaN.
@@ -81,7 +91,7 @@ class Scene {
   }
 
   // The output of every row, by its token: what the kernels make of it.
-  std::map<Token, std::vector<T>> run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks = 3);
+  Rows<T> run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks = 3);
 
   // The definition, of one row and head: the output and, for the tolerance, the weighted sum of
   // |v|.
@@ -181,8 +191,8 @@ DeviceArray<U> on_device(std::span<const U> v) {
 }
 
 template <class T>
-std::map<Token, std::vector<T>> Scene<T>::run(int32_t max_parts, int32_t min_blocks,
-                                              int32_t n_blocks) {
+Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks) {
+  Rows<T> rows_by_token;
   const int64_t H = shape_.H, D = shape_.D, n = n_rows();
   std::vector<T> queries;
   for (Token t : row_tokens_)
@@ -193,7 +203,8 @@ std::map<Token, std::vector<T>> Scene<T>::run(int32_t max_parts, int32_t min_blo
   DeviceArray<T> q(queries), kv(kv_), out(size_t(n * H * D));
   DeviceArray<int32_t> positions(positions_);
   DeviceArray<uint64_t> masks(masks_);
-  DeviceArray<float> values(size_t(max_parts * H * D)), states(size_t(max_parts * H * 2));
+  DeviceArray<float> values(std::vector<float>(size_t(max_parts * H * D), NAN)),
+      states(std::vector<float>(size_t(max_parts * H * 2), NAN));
   plane_.data = kv.data();
   AttentionPlan plan(limits(max_parts, min_blocks));
   for (int32_t first = 0; first < n;) {
@@ -212,14 +223,26 @@ std::map<Token, std::vector<T>> Scene<T>::run(int32_t max_parts, int32_t min_blo
               n_blocks, nullptr);
     attention_combine(View<T, 3>{out.data() + first * H * D, {end - first, H, D}}, parts, work,
                       nullptr);
+    std::vector<float> all_values = values.host(), all_states = states.host();
+    for (int32_t r = first; r < end; ++r) {
+      Row<T>& row = rows_by_token[row_tokens_[size_t(r)]];
+      auto& into = plan.unit_tokens() == kSplitTokens ? row.splits : row.groups;
+      const AttentionRowParts& at = plan.row_parts()[size_t(r - first)];
+      for (int64_t part = at.first; part < at.first + at.n; ++part) {
+        std::vector<float>& v = into.emplace_back();
+        for (int64_t h = part * H; h < (part + 1) * H; ++h) {
+          v.insert(v.end(), &all_states[size_t(2 * h)], &all_states[size_t(2 * h)] + 2);
+          v.insert(v.end(), &all_values[size_t(h * D)], &all_values[size_t(h * D)] + D);
+        }
+      }
+    }
     first = end;
   }
   std::vector<T> all = out.host();
-  std::map<Token, std::vector<T>> by_token;
   for (int64_t r = 0; r < n; ++r)
-    by_token[row_tokens_[size_t(r)]] =
+    rows_by_token[row_tokens_[size_t(r)]].out =
         std::vector<T>(all.begin() + r * H * D, all.begin() + (r + 1) * H * D);
-  return by_token;
+  return rows_by_token;
 }
 
 }  // namespace pf::kernels
