@@ -11,6 +11,7 @@
 #include "base/cuda.h"
 #include "kernels/attention.h"
 #include "kernels/common/async_copy.cuh"
+#include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/common/matrix.cuh"
 #include "kernels/common/softmax_state.cuh"
@@ -121,8 +122,9 @@ struct Work {
   uint32_t query[D / 16][4];  // A fragments
   float value[kSums][4] = {};
   float max[2] = {-INFINITY, -INFINITY};
-  float sum[kQuarters][2] = {};  // of this thread's keys
-  SoftmaxState total[2];         // of the splits that are closed
+  float sum[kQuarters][2] = {};             // of this thread's keys
+  SoftmaxState total[2];                    // of the splits that are closed; their values:
+  float closed[kWide ? 1 : kSums][4] = {};  // narrow; a wide warp has no room and folds in memory
   // The two rows: the item's row, the query head, the part, the positions [first, last] it sees.
   int row[2], head[2], part[2], first[2], last[2];
 
@@ -138,6 +140,11 @@ struct Work {
 
   // Which quarter a narrow warp scores, and which quarter of D it sums.
   __device__ static int part_of_warp() { return kWide ? 0 : threadIdx.x / 32; }
+  // This thread's first value of a row's part.
+  __device__ float* value_of(const Params<T>& p, int h) const {
+    return p.values + (int64_t(part[h]) * p.H + head[h]) * D + part_of_warp() * kSums * 8 +
+           threadIdx.x % 4 * 2;
+  }
   __device__ bool in_run(const AttentionRun& run, int h) const {
     return row[h] >= run.first && row[h] < run.first + run.n;
   }
@@ -313,13 +320,17 @@ __device__ void Work<T, D, kWide>::close_split(const Params<T>& p, const Attenti
     if (!split.empty()) {
       const bool fresh = total[h].empty();
       const FoldWeights w = fold(total[h], split);
-      float* at = p.values + (int64_t(part[h]) * p.H + head[h]) * D + part_of_warp() * kSums * 8 +
-                  lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kSums; ++n) {
-        float2* pair = reinterpret_cast<float2*>(at + n * 8);
-        float2 old = fresh ? make_float2(0, 0) : *pair;
-        *pair = make_float2(w(old.x, value[n][2 * h]), w(old.y, value[n][2 * h + 1]));
+        float* mine = &value[n][2 * h];
+        if constexpr (kWide) {
+          float2* pair = reinterpret_cast<float2*>(value_of(p, h) + n * 8);
+          const float2 old = fresh ? make_float2(0, 0) : *pair;
+          *pair = make_float2(w(old.x, mine[0]), w(old.y, mine[1]));
+        } else {
+          float* old = &closed[n][2 * h];
+          old[0] = w(old[0], mine[0]), old[1] = w(old[1], mine[1]);
+        }
         value[n][2 * h] = value[n][2 * h + 1] = 0;
       }
     }
@@ -331,11 +342,16 @@ __device__ void Work<T, D, kWide>::close_split(const Params<T>& p, const Attenti
 
 template <class T, int D, bool kWide>
 __device__ void Work<T, D, kWide>::finish(const Params<T>& p) const {
-  if (threadIdx.x % 4 != 0 || (!kWide && threadIdx.x >= 32)) return;
 #pragma unroll
-  for (int h = 0; h < 2; ++h)
-    if (last[h] >= 0)
+  for (int h = 0; h < 2; ++h) {
+    if (last[h] < 0) continue;
+    if constexpr (!kWide)
+      for (int n = 0; n < kSums; ++n)
+        *reinterpret_cast<float2*>(value_of(p, h) + n * 8) =
+            make_float2(closed[n][2 * h], closed[n][2 * h + 1]);
+    if (threadIdx.x % 4 == 0 && (kWide || threadIdx.x < 32))
       p.states[int64_t(part[h]) * p.H + head[h]] = make_float2(total[h].max, total[h].sum);
+  }
 }
 
 template <class T, int D, bool kWide>
@@ -433,6 +449,7 @@ void attention(AttentionParts parts, View<const T, 3> q, KvPlane<T> kv, const At
         "attention: the shapes of q and the KV plane do not fit each other");
   check(kv.n_blocks * kv.block_tokens * 2 * G < 1ll << 31 && parts.max_parts < 1ll << 31,
         "attention: too many KV blocks");
+  check_aligned({q.data, kv.data, parts.values, parts.states});
   check(scale > 0 && n_blocks > 0, "attention: a scale and blocks of threads are needed");
   if (n_rows == 0) return;
 

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "base/cuda.h"
+#include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/rope_kv_write.h"
 
@@ -123,6 +124,7 @@ void rope_kv_write(View<A, 3> q, KvPlane<A> plane, View<const X, 2> qkv, const f
   check(D % 8 == 0 && plane.n_layers == 1 && heads * D < 1 << 20 && T < 1ll << 31 &&
             plane.n_blocks * plane.block_tokens < 1ll << 31,
         "rope_kv_write: this shape is not supported");
+  check_aligned({q.data, plane.data, qkv.data, bias, angles.data});
   if (T == 0) return;
 
   RopeParams<X, A> p{q.data, plane.data,  qkv.data,

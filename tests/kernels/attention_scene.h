@@ -80,18 +80,24 @@ class Scene {
 
   int32_t n_rows() const { return static_cast<int32_t>(positions_.size()); }
   const std::vector<Token>& row_tokens() const { return row_tokens_; }
-  AttentionRows rows() {
+  // `known`: the plan sees the tree; else only that the rows are nodes, as of a tree that the
+  // device grows.
+  AttentionRows rows(bool known = true) {
     segments_.clear();
+    planned_masks_ = masks_;
+    for (size_t s = 0; s < members_.size() && !known; ++s)
+      for (size_t i = 0; i < members_[s].nodes.size(); ++i)
+        planned_masks_[size_t(first_row_[s]) + members_[s].plain.size() + i] = uint64_t{1} << i;
     for (size_t s = 0; s < members_.size(); ++s)
       segments_.push_back({first_row_[s], n_rows_[s], tables_[s]});
-    return {positions_, visible_, masks_, segments_};
+    return {positions_, visible_, planned_masks_, segments_};
   }
   AttentionLimits limits(int32_t max_parts, int32_t min_blocks) const {
     return {shape_.H, shape_.G, shape_.P, shape_.window, max_parts, min_blocks};
   }
 
   // The output of every row, by its token: what the kernels make of it.
-  Rows<T> run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks = 3);
+  Rows<T> run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks = 3, bool known = true);
 
   // The definition, of one row and head: the output and, for the tolerance, the weighted sum of
   // |v|.
@@ -146,7 +152,7 @@ class Scene {
   std::vector<T> kv_;
   std::vector<std::vector<int32_t>> tables_;
   std::vector<int32_t> positions_, visible_, first_row_, n_rows_;
-  std::vector<uint64_t> masks_;
+  std::vector<uint64_t> masks_, planned_masks_;
   std::vector<Token> row_tokens_;
   std::vector<std::vector<Token>> seen_;  // by row, in order of position
   std::vector<AttentionSegment> segments_;
@@ -191,7 +197,7 @@ DeviceArray<U> on_device(std::span<const U> v) {
 }
 
 template <class T>
-Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks) {
+Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks, bool known) {
   Rows<T> rows_by_token;
   const int64_t H = shape_.H, D = shape_.D, n = n_rows();
   std::vector<T> queries;
@@ -208,7 +214,7 @@ Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks) {
   plane_.data = kv.data();
   AttentionPlan plan(limits(max_parts, min_blocks));
   for (int32_t first = 0; first < n;) {
-    int32_t end = plan.build(rows(), first);
+    int32_t end = plan.build(rows(known), first);
     DeviceArray<AttentionWork::Counts> counts(std::vector<AttentionWork::Counts>{
         {static_cast<int32_t>(plan.items().size()), plan.unit_tokens()}});
     auto items = on_device(plan.items());

@@ -152,6 +152,12 @@ TEST_P(Attention, TheSplitsOfAGroupFoldToItsPart) {
     }
 }
 
+TEST_P(Attention, ATreeThatTheDeviceGrowsHasTheSameBits) {
+  Scene<f16> scene({4, 2, 64},
+                   {with_tree(sequence(1, 60, 1), 2), with_tree(sequence(3, 255, 1), 4)});
+  expect_same(scene.run(1000, kSplits, 3, false), scene.run(1000, kSplits));
+}
+
 TEST_P(Attention, ChunksOfAPromptGiveTheSameBits) {
   const Shape shape{4, 1, 64};
   auto whole = both_units(Scene<f16>(shape, {sequence(1, 0, 330)}));
@@ -186,7 +192,7 @@ Member with_chain(Member m, uint32_t name, int32_t n) {
 }
 
 // No bank conflict. The keys, values and queries are whole sectors; the numbers of a row (its part,
-// position, state) are not, which is the half per cent (bound set after seeing 1.005).
+// position, state) are not, which is the one per cent (bound set after seeing 1.011).
 TEST(AttentionBudget, KernelsStayWithinTheirBudgets) {
   ptxvm::clear_measures();
   for (Shape shape : {Shape{4, 2, 64, 16, 0}, Shape{3, 1, 128, 16, 500}}) {
@@ -202,7 +208,7 @@ TEST(AttentionBudget, KernelsStayWithinTheirBudgets) {
     Scene<bf16>(shape, members).run(1000, kSplits);
     Scene<bf16>(shape, members).run(1000, kGroups);
   }
-  expect_within({0.95, 1, 1.01}, "attention_kernel");
+  expect_within({0.95, 1, 1.02}, "attention_kernel");
   expect_within({0.95, 1, 1}, "attention_combine_kernel");
 }
 
@@ -213,9 +219,10 @@ uint64_t sectors_of_attention() {
   return sum;
 }
 
-// 2,048 common tokens of keys and values are 2 x 2048 x 2 x 128 bytes = 32,768 sectors. A row folds
-// 8 splits of 4 heads x 256 bytes into its part, 8 writes and 7 reads of 32 sectors: 480. What each
-// reads alone, queries, tables and the numbers of rows are the rest (bound set after seeing 5.6 %).
+// 2,048 common tokens of keys and values are 2 x 2048 x 2 x 128 bytes = 32,768 sectors. A part has
+// 4 heads x 256 bytes = 32 sectors; up to 16 queries write it once, more fold 8 splits into it by 8
+// writes and 7 reads. What each reads alone, queries, tables and the numbers of rows are the rest
+// (bound set after seeing 6.3 and 5.6 %).
 TEST(AttentionBudget, ASharedPrefixIsReadOnce) {
   const Shape shape{4, 2, 64};
   auto read = [&](std::vector<Member> members) {
@@ -230,7 +237,7 @@ TEST(AttentionBudget, ASharedPrefixIsReadOnce) {
     shared.push_back(apart.back());
     if (name > 1) shared.back().shares = 0, shared.back().shared = 128;
   }
-  EXPECT_LE(read(shared), 1.07 * (32768 + 4 * 480));
+  EXPECT_LE(read(shared), 1.07 * (32768 + 4 * 32));
   EXPECT_GE(read(apart), 4 * 32768u);
   // nine rows of one sequence
   EXPECT_LE(read({with_tree(sequence(1, 2048, 1), 9)}), 1.07 * (32768 + 9 * 480));
