@@ -6,7 +6,7 @@
 #include <memory>
 #include <random>
 
-#include "kernels/attention.h"
+#include "kernels/attention_uploaded.h"
 #include "kernels/bits.h"
 #include "kernels/device_array.h"
 
@@ -99,6 +99,8 @@ class Scene {
   // The output of every row, by its token: what the kernels make of it.
   Rows<T> run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks = 3, bool known = true);
 
+  std::vector<T> replay(int32_t max_parts, int32_t min_blocks, int32_t then_min_blocks);
+
   // The definition, of one row and head: the output and, for the tolerance, the weighted sum of
   // |v|.
   std::pair<std::vector<double>, std::vector<double>> expected(int32_t row, int32_t head) const {
@@ -126,6 +128,7 @@ class Scene {
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape_.D)); }
 
  private:
+  std::vector<T> queries() const;  // [rows, H, D]
   std::vector<T> value_of(Token token, int32_t kind, int32_t head) const {
     auto it = constants_.find({token, kind});
     if (it == constants_.end()) return vector_of<T>(token, kind, head, shape_.D);
@@ -191,22 +194,22 @@ void Scene<T>::add(const Member& m, std::vector<int32_t>& free) {
   tables_.push_back(std::move(table));
 }
 
-template <class U>
-DeviceArray<U> on_device(std::span<const U> v) {
-  return DeviceArray<U>(std::vector<U>(v.begin(), v.end()));
-}
-
 template <class T>
-Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks, bool known) {
-  Rows<T> rows_by_token;
-  const int64_t H = shape_.H, D = shape_.D, n = n_rows();
+std::vector<T> Scene<T>::queries() const {
   std::vector<T> queries;
   for (Token t : row_tokens_)
     for (int32_t h = 0; h < shape_.H; ++h) {
       auto q = value_of(t, kQuery, h);
       queries.insert(queries.end(), q.begin(), q.end());
     }
-  DeviceArray<T> q(queries), kv(kv_), out(size_t(n * H * D));
+  return queries;
+}
+
+template <class T>
+Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks, bool known) {
+  Rows<T> rows_by_token;
+  const int64_t H = shape_.H, D = shape_.D, n = n_rows();
+  DeviceArray<T> q(queries()), kv(kv_), out(size_t(n * H * D));
   DeviceArray<int32_t> positions(positions_);
   DeviceArray<uint64_t> masks(masks_);
   DeviceArray<float> values(std::vector<float>(size_t(max_parts * H * D), NAN)),
@@ -215,15 +218,8 @@ Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks, b
   AttentionPlan plan(limits(max_parts, min_blocks));
   for (int32_t first = 0; first < n;) {
     int32_t end = plan.build(rows(known), first);
-    DeviceArray<AttentionWork::Counts> counts(std::vector<AttentionWork::Counts>{
-        {static_cast<int32_t>(plan.items().size()), plan.unit_tokens()}});
-    auto items = on_device(plan.items());
-    auto runs = on_device(plan.runs());
-    auto item_rows = on_device(plan.item_rows());
-    auto row_parts = on_device(plan.row_parts());
-    auto tables = on_device(plan.tables());
-    AttentionWork work{counts.data(),    items.data(),  runs.data(),      item_rows.data(),
-                       row_parts.data(), tables.data(), positions.data(), masks.data()};
+    Uploaded uploaded(plan);
+    AttentionWork work = uploaded.work(positions, masks);
     AttentionParts parts{values.data(), states.data(), max_parts};
     attention(parts, View<const T, 3>{q.data(), {n, H, D}}, plane_, work, shape_.window, scale(),
               n_blocks, nullptr);
@@ -249,6 +245,39 @@ Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks, b
     rows_by_token[row_tokens_[size_t(r)]].out =
         std::vector<T>(all.begin() + r * H * D, all.begin() + (r + 1) * H * D);
   return rows_by_token;
+}
+
+// The outputs of a graph captured with the first plan and launched with the second.
+template <class T>
+std::vector<T> Scene<T>::replay(int32_t max_parts, int32_t min_blocks, int32_t then_min_blocks) {
+  const int64_t H = shape_.H, D = shape_.D, n = n_rows();
+  DeviceArray<T> q(queries()), kv(kv_), out(size_t(n * H * D));
+  DeviceArray<int32_t> positions(positions_);
+  DeviceArray<uint64_t> masks(masks_);
+  DeviceArray<float> values(size_t(max_parts * H * D)), states(size_t(max_parts * H * 2));
+  plane_.data = kv.data();
+  AttentionPlan first(limits(max_parts, min_blocks)), second(limits(max_parts, then_min_blocks));
+  check(first.build(rows(), 0) == n && second.build(rows(), 0) == n, "the rows need one plan");
+  Uploaded uploaded(first, 200);
+  AttentionParts parts{values.data(), states.data(), max_parts};
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cuda_check(cudaStreamCreate(&stream));
+  cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  AttentionWork work = uploaded.work(positions, masks);
+  attention(parts, View<const T, 3>{q.data(), {n, H, D}}, plane_, work, shape_.window, scale(), 5,
+            stream);
+  attention_combine(View<T, 3>{out.data(), {n, H, D}}, parts, work, stream);
+  cuda_check(cudaStreamEndCapture(stream, &graph));
+  cuda_check(cudaGraphInstantiate(&exec, graph, 0));
+  uploaded.upload(second);
+  cuda_check(cudaGraphLaunch(exec, stream));
+  cuda_check(cudaStreamSynchronize(stream));
+  cuda_check(cudaGraphExecDestroy(exec));
+  cuda_check(cudaGraphDestroy(graph));
+  cuda_check(cudaStreamDestroy(stream));
+  return out.host();
 }
 
 }  // namespace pf::kernels

@@ -158,6 +158,17 @@ TEST_P(Attention, ATreeThatTheDeviceGrowsHasTheSameBits) {
   expect_same(scene.run(1000, kSplits, 3, false), scene.run(1000, kSplits));
 }
 
+TEST_P(Attention, ACapturedLaunchServesAnotherPlan) {
+  Scene<f16> scene({4, 2, 64}, {sequence(1, 700, 1), with_tree(sequence(2, 300, 1), 3)});
+  auto rows = scene.run(1000, kSplits);
+  for (auto [captured, then] : {std::pair(kSplits, kGroups), {kGroups, kSplits}}) {
+    std::vector<f16> want, got = scene.replay(100, captured, then);
+    for (Token t : scene.row_tokens())
+      want.insert(want.end(), rows[t].out.begin(), rows[t].out.end());
+    EXPECT_EQ(bits_of(got), bits_of(want));
+  }
+}
+
 TEST_P(Attention, ChunksOfAPromptGiveTheSameBits) {
   const Shape shape{4, 1, 64};
   auto whole = both_units(Scene<f16>(shape, {sequence(1, 0, 330)}));
@@ -296,7 +307,7 @@ TEST(AttentionDeathTest, WhatItIsNotMadeForIsRefused) {
   EXPECT_DEATH(launch(64, 65, 1), "do not fit each other");
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, Attention, testing::Values(0u, 1u));
+INSTANTIATE_TEST_SUITE_P(Schedules, Attention, testing::Values(0u, 1u, 2u));
 
 }  // namespace
 }  // namespace pf::kernels
