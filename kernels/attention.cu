@@ -11,6 +11,7 @@
 #include "base/cuda.h"
 #include "kernels/attention.h"
 #include "kernels/common/async_copy.cuh"
+#include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/common/matrix.cuh"
 #include "kernels/common/softmax_state.cuh"
@@ -69,6 +70,7 @@ __device__ int32_t place_of(const Params<T>& p, const AttentionRun& run, int pos
   int slot = position;
   if (position >= run.visible) {  // the (position - visible)-th node of the path
     uint64_t mask = p.work.masks[run.path_row];
+#pragma unroll 1
     for (int skip = position - run.visible; skip > 0; --skip) mask &= mask - 1;
     slot = run.visible + __ffsll(static_cast<long long>(mask)) - 1;
   }
@@ -82,11 +84,32 @@ __device__ void load_tile(T* keys, T* values, const int32_t* places, const T* he
                           int64_t to_values) {
   constexpr int kPieces = D / 8;
 #pragma unroll
-  for (int i = threadIdx.x; i < kTile * kPieces; i += kThreads) {
+  for (int j = 0; j < kTile * kPieces / kThreads; ++j) {
+    const int i = j * kThreads + threadIdx.x;
     const int row = i / kPieces, piece = i % kPieces, place = places[row];
     const T* from = head + int64_t(max(place, 0)) * D + piece * 8;
     copy_async_16(keys + swizzled<D>(row, piece), from, place >= 0);
     copy_async_16(values + swizzled<D>(row, piece), from + to_values, place >= 0);
+  }
+}
+
+// The queries of an item and KV head, on their way; none are zero.
+template <class T, int D>
+__device__ void load_queries(T* queries, const Params<T>& p, const AttentionItem& item, int kv_head,
+                             int n) {
+  constexpr int kPieces = D / 8;
+  const int heads = p.H / p.G;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < n * kPieces; i += kThreads) {
+    const int m = i / kPieces, piece = i % kPieces, row = m / heads;
+    const bool real = row < item.n_rows;
+    const T* from = p.q;
+    if (real)
+      from += (int64_t(p.work.item_rows[item.first_row + row].row) * p.H + kv_head * heads +
+               m % heads) *
+                  D +
+              piece * 8;
+    copy_async_16(queries + swizzled<D>(m, piece), from, real);
   }
 }
 
@@ -99,12 +122,14 @@ struct Work {
   uint32_t query[D / 16][4];  // A fragments
   float value[kSums][4] = {};
   float max[2] = {-INFINITY, -INFINITY};
-  float sum[kQuarters][2] = {};  // of this thread's keys
-  SoftmaxState total[2];         // of the splits that are closed
+  float sum[kQuarters][2] = {};             // of this thread's keys
+  SoftmaxState total[2];                    // of the splits that are closed; their values:
+  float closed[kWide ? 1 : kSums][4] = {};  // narrow; a wide warp has no room and folds in memory
   // The two rows: the item's row, the query head, the part, the positions [first, last] it sees.
   int row[2], head[2], part[2], first[2], last[2];
 
   __device__ void start(const Params<T>& p, const AttentionItem& item, int kv_head);
+  __device__ void load_query(const T* queries);
   __device__ void score(const T* keys, float (&s)[kQuarters][2][4]) const;
   __device__ void see(const Params<T>& p, const AttentionRun& run, int tile,
                       float (&s)[kQuarters][2][4], Shared<T, D>& shared);
@@ -115,6 +140,11 @@ struct Work {
 
   // Which quarter a narrow warp scores, and which quarter of D it sums.
   __device__ static int part_of_warp() { return kWide ? 0 : threadIdx.x / 32; }
+  // This thread's first value of a row's part.
+  __device__ float* value_of(const Params<T>& p, int h) const {
+    return p.values + (int64_t(part[h]) * p.H + head[h]) * D + part_of_warp() * kSums * 8 +
+           threadIdx.x % 4 * 2;
+  }
   __device__ bool in_run(const AttentionRun& run, int h) const {
     return row[h] >= run.first && row[h] < run.first + run.n;
   }
@@ -124,31 +154,28 @@ template <class T, int D, bool kWide>
 __device__ void Work<T, D, kWide>::start(const Params<T>& p, const AttentionItem& item,
                                          int kv_head) {
   const int lane = threadIdx.x % 32, heads = p.H / p.G;
-  const T* from[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int m = (kWide ? threadIdx.x / 32 * 16 : 0) + lane / 4 + 8 * h;
     row[h] = m / heads;
     last[h] = -1;
     first[h] = part[h] = head[h] = 0;
-    from[h] = nullptr;
     if (row[h] < item.n_rows) {
       const AttentionItemRow at = p.work.item_rows[item.first_row + row[h]];
       head[h] = kv_head * heads + m % heads;
       part[h] = at.part;
       last[h] = p.work.positions[at.row];
       first[h] = p.window > 0 ? last[h] + 1 - p.window : 0;
-      from[h] = p.q + (int64_t(at.row) * p.H + head[h]) * D;
     }
   }
+}
+
+template <class T, int D, bool kWide>
+__device__ void Work<T, D, kWide>::load_query(const T* queries) {
+  const int lane = threadIdx.x % 32, m = (kWide ? threadIdx.x / 32 * 16 : 0) + (lane & 15);
 #pragma unroll
   for (int k = 0; k < D / 16; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      query[k][i] = from[i & 1] == nullptr
-                        ? 0u
-                        : *reinterpret_cast<const uint32_t*>(from[i & 1] + k * 16 + (i >> 1) * 8 +
-                                                             lane % 4 * 2);
+    load_matrices(query[k], queries + swizzled<D>(m, 2 * k + (lane >> 4)));
 }
 
 // s = q . k of this warp's keys.
@@ -261,7 +288,7 @@ __device__ void Work<T, D, kWide>::add_values(const T* values, const float (&s)[
   }
 }
 
-// Folds the open split of the rows in `run` (null: of all) into their parts and begins a new one.
+// Folds the open split of the rows in `run` (null: of all) into their parts, begins a new one.
 template <class T, int D, bool kWide>
 __device__ void Work<T, D, kWide>::close_split(const Params<T>& p, const AttentionRun* run,
                                                Shared<T, D>& shared) {
@@ -293,13 +320,17 @@ __device__ void Work<T, D, kWide>::close_split(const Params<T>& p, const Attenti
     if (!split.empty()) {
       const bool fresh = total[h].empty();
       const FoldWeights w = fold(total[h], split);
-      float* at = p.values + (int64_t(part[h]) * p.H + head[h]) * D + part_of_warp() * kSums * 8 +
-                  lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kSums; ++n) {
-        float2* pair = reinterpret_cast<float2*>(at + n * 8);
-        float2 old = fresh ? make_float2(0, 0) : *pair;
-        *pair = make_float2(w(old.x, value[n][2 * h]), w(old.y, value[n][2 * h + 1]));
+        float* mine = &value[n][2 * h];
+        if constexpr (kWide) {
+          float2* pair = reinterpret_cast<float2*>(value_of(p, h) + n * 8);
+          const float2 old = fresh ? make_float2(0, 0) : *pair;
+          *pair = make_float2(w(old.x, mine[0]), w(old.y, mine[1]));
+        } else {
+          float* old = &closed[n][2 * h];
+          old[0] = w(old[0], mine[0]), old[1] = w(old[1], mine[1]);
+        }
         value[n][2 * h] = value[n][2 * h + 1] = 0;
       }
     }
@@ -311,11 +342,16 @@ __device__ void Work<T, D, kWide>::close_split(const Params<T>& p, const Attenti
 
 template <class T, int D, bool kWide>
 __device__ void Work<T, D, kWide>::finish(const Params<T>& p) const {
-  if (threadIdx.x % 4 != 0 || (!kWide && threadIdx.x >= 32)) return;
 #pragma unroll
-  for (int h = 0; h < 2; ++h)
-    if (last[h] >= 0)
+  for (int h = 0; h < 2; ++h) {
+    if (last[h] < 0) continue;
+    if constexpr (!kWide)
+      for (int n = 0; n < kSums; ++n)
+        *reinterpret_cast<float2*>(value_of(p, h) + n * 8) =
+            make_float2(closed[n][2 * h], closed[n][2 * h + 1]);
+    if (threadIdx.x % 4 == 0 && (kWide || threadIdx.x < 32))
       p.states[int64_t(part[h]) * p.H + head[h]] = make_float2(total[h].max, total[h].sum);
+  }
 }
 
 template <class T, int D, bool kWide>
@@ -324,26 +360,34 @@ __device__ void attend(const Params<T>& p, const AttentionItem& item, int kv_hea
   const T* kv = p.kv + int64_t(kv_head) * p.P * D;
   const int64_t to_values = int64_t(p.G) * p.P * D;
 
-  // 1. runs, the first two tiles' places, the first tile
+  // 1. queries (where the second tile will be), runs, the first two tiles' places, the first tile
   __syncthreads();  // the item before is done with shared memory
-  for (int i = threadIdx.x; i < item.n_runs; i += kThreads)
-    shared.runs[i] = p.work.runs[item.first_run + i];
+  load_queries<T, D>(shared.values[1], p, item, kv_head, kWide ? kItemQueries : 16);
+  commit_copies();
+  if (threadIdx.x < item.n_runs)
+    shared.runs[threadIdx.x] = p.work.runs[item.first_run + threadIdx.x];
   Work<T, D, kWide> work;
   work.start(p, item, kv_head);
   __syncthreads();
   int n_tiles = 0;
+#pragma unroll 1
   for (int i = 0; i < item.n_runs; ++i)
     n_tiles += (shared.runs[i].end - 1) / kTile - shared.runs[i].begin / kTile + 1;
   Cursor here, ahead;
   here.start(shared.runs);
   ahead.start(shared.runs);
+#pragma unroll 1
   for (int t = 0; t < 2; ++t, ahead.next(shared.runs, item.n_runs))
     if (t < n_tiles && threadIdx.x < kTile)
       shared.places[t][threadIdx.x] = place_of(p, shared.runs[ahead.run], ahead.tile + threadIdx.x);
   __syncthreads();
   load_tile<T, D>(shared.keys[0], shared.values[0], shared.places[0], kv, to_values);
   commit_copies();
+  wait_copies<1>();
+  __syncthreads();
+  work.load_query(shared.values[1]);
 
+#pragma unroll 1
   for (int t = 0; t < n_tiles; ++t) {
     // 2. this tile is here, the next is on its way, the places of the one behind it are looked up
     wait_copies<0>();
@@ -368,13 +412,12 @@ __device__ void attend(const Params<T>& p, const AttentionItem& item, int kv_hea
       work.see(p, run, here.tile, s, shared);
       work.add_values(shared.values[now], s, shared);
     }
-    if ((here.tile + kTile) % kSplitTokens == 0) work.close_split(p, &run, shared);
+    const bool is_last = t + 1 == n_tiles;
+    if (is_last || (here.tile + kTile) % kSplitTokens == 0)
+      work.close_split(p, is_last ? nullptr : &run, shared);
     if (threadIdx.x < kTile) shared.places[now][threadIdx.x] = place;
     here.next(shared.runs, item.n_runs);
   }
-
-  // 4. what is open
-  work.close_split(p, nullptr, shared);
   work.finish(p);
 }
 
@@ -406,6 +449,7 @@ void attention(AttentionParts parts, View<const T, 3> q, KvPlane<T> kv, const At
         "attention: the shapes of q and the KV plane do not fit each other");
   check(kv.n_blocks * kv.block_tokens * 2 * G < 1ll << 31 && parts.max_parts < 1ll << 31,
         "attention: too many KV blocks");
+  check_aligned({q.data, kv.data, parts.values, parts.states});
   check(scale > 0 && n_blocks > 0, "attention: a scale and blocks of threads are needed");
   if (n_rows == 0) return;
 

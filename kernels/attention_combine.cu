@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(kThreads)
   const int per_group = kGroupTokens / counts->unit_tokens;  // units
 
   Piece<kN> total, group;
+#pragma unroll 1
   for (int i = 0; i < parts.n; ++i) {
     const int64_t at = int64_t(parts.first + i) * H + head;
     Piece<kN> part;

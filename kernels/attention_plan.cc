@@ -204,8 +204,9 @@ bool AttentionPlan::join(const Member& m) {
     if (x.end - common_end > common) return false;
   common_begin_ = common_begin;
   common_end_ = common_end;
-  members_.push_back(m);
-  members_.back().first = back.first + back.n;
+  Member joined = m;
+  joined.first = back.first + back.n;
+  members_.push_back(joined);
   return true;
 }
 

@@ -3,6 +3,7 @@
 // is ordered by the program alone: four are read, then four are written, which the requirement in
 // the header allows and which hides three of four latencies.
 #include "base/cuda.h"
+#include "kernels/common/check_aligned.h"
 #include "kernels/compact_kv.h"
 
 namespace pf::kernels {
@@ -52,6 +53,7 @@ void compact_kv(KvPlane<T> plane, View<const int32_t, 2> moves, View<const int32
   check(plane.head_width % 8 == 0 && plane.n_layers < 1 << 16 && B < 1 << 16 &&
             plane.n_blocks * plane.block_tokens < 1ll << 31,
         "compact_kv: a plane of this shape is not supported");
+  check_aligned({plane.data});
   if (moves.shape[0] == 0 || B == 0) return;
 
   int64_t chunks = plane.head_width / 8, columns = 2 * plane.n_kv_heads * chunks;

@@ -1,6 +1,7 @@
 // A block of threads copies one KV block of one layer, which is one stretch of memory, 16 bytes per
 // thread and step.
 #include "base/cuda.h"
+#include "kernels/common/check_aligned.h"
 #include "kernels/copy_blocks.h"
 
 namespace pf::kernels {
@@ -25,6 +26,7 @@ void copy_blocks(KvPlane<T> plane, View<const int32_t, 2> pairs, cudaStream_t st
   check(pairs.shape[1] == 2, "copy_blocks: a pair is (from, to)");
   check(plane.head_width % 8 == 0 && plane.block_size() / 8 < 1 << 30 && plane.n_layers < 1 << 16,
         "copy_blocks: a plane of this shape is not supported");
+  check_aligned({plane.data});
   const int64_t n = pairs.shape[0];
   if (n == 0) return;
 

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "base/cuda.h"
+#include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/rope_kv_write.h"
 
@@ -13,7 +14,7 @@ constexpr int kThreads = 128;
 constexpr int kWidth = 4;
 
 // grid (T D / 2 / kThreads), block (kThreads)
-__global__ void __launch_bounds__(kThreads) rope_angles_kernel(float2* angles,  // [T, D / 2]
+__global__ void __launch_bounds__(kThreads) rope_angles_kernel(float* angles,  // [T, 2, D / 2]
                                                                const int32_t* positions,  // [T]
                                                                const float* inverse,      // [D / 2]
                                                                float factor, int half, int n) {
@@ -22,7 +23,9 @@ __global__ void __launch_bounds__(kThreads) rope_angles_kernel(float2* angles,  
   double sine, cosine;
   sincospi(double(positions[i / half]) * double(inverse[i % half]) * (1 / std::numbers::pi), &sine,
            &cosine);
-  angles[i] = make_float2(float(cosine) * factor, float(sine) * factor);
+  float* at = angles + int64_t(i / half) * 2 * half + i % half;
+  at[0] = float(cosine) * factor;
+  at[half] = float(sine) * factor;
 }
 
 template <class X, class A>
@@ -31,7 +34,7 @@ struct RopeParams {
   A* kv;                  // [N, 2, G, P, D]
   const X* qkv;           // [T, H + 2 G, D]
   const float* bias;      // [H + 2 G, D] or null
-  const float* angles;    // [T, D / 2, 2]
+  const float* angles;    // [T, 2, D / 2]
   const int32_t* places;  // [T]
   int H, G, P, D;
 };
@@ -72,11 +75,12 @@ __global__ void __launch_bounds__(kThreads)
 
   // 2. turn q and k; contraction is left out so that a row has the CPU twin's bits
   if (head < p.H + p.G) {
-    const auto angle = load_pack<float, 2 * kWidth>(p.angles + (int64_t(t) * half + i) * 2);
+    const float* angle = p.angles + int64_t(t) * p.D + i;
+    const auto c = load_pack<float, kWidth>(angle), s = load_pack<float, kWidth>(angle + half);
     for (int j = 0; j < kWidth; ++j) {
-      const float u = a.v[j], v = b.v[j], cosine = angle.v[2 * j], sine = angle.v[2 * j + 1];
-      a.v[j] = __fsub_rn(__fmul_rn(u, cosine), __fmul_rn(v, sine));
-      b.v[j] = __fadd_rn(__fmul_rn(v, cosine), __fmul_rn(u, sine));
+      const float u = a.v[j], v = b.v[j];
+      a.v[j] = __fsub_rn(__fmul_rn(u, c.v[j]), __fmul_rn(v, s.v[j]));
+      b.v[j] = __fadd_rn(__fmul_rn(v, c.v[j]), __fmul_rn(u, s.v[j]));
     }
   }
 
@@ -94,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void rope_angles(View<float, 3> angles, View<const int32_t, 1> positions,
                  View<const float, 1> inverse, float factor, cudaStream_t stream) {
-  const auto [T, half, two] = angles.shape;
+  const auto [T, two, half] = angles.shape;
   check(positions.shape[0] == T && inverse.shape[0] == half && two == 2,
         "rope_angles: the shapes differ");
   check(half > 0 && T * half < 1ll << 31, "rope_angles: too many rows");
@@ -102,8 +106,7 @@ void rope_angles(View<float, 3> angles, View<const int32_t, 1> positions,
 
   int n = static_cast<int>(T * half);
   rope_angles_kernel<<<(n + kThreads - 1) / kThreads, kThreads, 0, stream>>>(
-      reinterpret_cast<float2*>(angles.data), positions.data, inverse.data, factor,
-      static_cast<int>(half), n);
+      angles.data, positions.data, inverse.data, factor, static_cast<int>(half), n);
   cuda_check(cudaGetLastError());
 }
 
@@ -115,11 +118,13 @@ void rope_kv_write(View<A, 3> q, KvPlane<A> plane, View<const X, 2> qkv, const f
   const int64_t G = plane.n_kv_heads, heads = H + 2 * G;
   check(qkv.shape[0] == T && qkv.shape[1] == heads * D && plane.head_width == D,
         "rope_kv_write: the shapes of q, qkv and the KV plane differ");
-  check(angles.shape[0] == T && angles.shape[1] == D / 2 && places.shape[0] == T,
+  check(angles.shape[0] == T && angles.shape[1] == 2 && angles.shape[2] == D / 2 &&
+            places.shape[0] == T,
         "rope_kv_write: an angle and a place are needed for every row");
   check(D % 8 == 0 && plane.n_layers == 1 && heads * D < 1 << 20 && T < 1ll << 31 &&
             plane.n_blocks * plane.block_tokens < 1ll << 31,
         "rope_kv_write: this shape is not supported");
+  check_aligned({q.data, plane.data, qkv.data, bias, angles.data});
   if (T == 0) return;
 
   RopeParams<X, A> p{q.data, plane.data,  qkv.data,

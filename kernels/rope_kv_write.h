@@ -7,9 +7,9 @@ namespace pf::kernels {
 
 // cos and sin of every row's angles, once per step for all layers (Su et al. 2021, eq. 15):
 //
-//   angles[t, i] = factor * (cos, sin)(positions[t] * inverse[i])
+//   angles[t, :, i] = factor * (cos, sin)(positions[t] * inverse[i])
 //
-//   angles     float [T, D / 2, 2]
+//   angles     float [T, 2, D / 2]
 //   positions  int32 [T] on the device, >= 0
 //   inverse    float [D / 2] on the device: rope_frequencies() of the model, scaling included
 //   factor     its attention_factor
@@ -24,7 +24,7 @@ void rope_angles(View<float, 3> angles, View<const int32_t, 1> positions,
 //   plane   one layer (KvPlane::layer); K is turned, V is not, both rounded to A
 //   qkv     X [T, (H + 2 G) D]       heads of q, then k, then v; X is float or A
 //   bias    float [(H + 2 G) D]      or null: none
-//   angles  float [T, D / 2, 2]      of rope_angles
+//   angles  float [T, 2, D / 2]      of rope_angles
 //   places  int32 [T] on the device  where row t's K and V go (kv_plane.h); < 0: a padded row,
 //                                    which reads and writes nothing
 //

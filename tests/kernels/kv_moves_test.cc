@@ -1,14 +1,13 @@
 // Truth: the definition on host arrays: blocks and slots copied one by one, in order (level 1).
+#include "kernels/bits.h"
+#include "kernels/budget.h"
 #include "kernels/compact_kv.h"
 #include "kernels/copy_blocks.h"
-#include "ptxvm/ptxvm.h"
-#include "tests/kernels/device_array.h"
-#include "tests/kernels/values.h"
+#include "kernels/device_array.h"
 
 namespace pf::kernels {
 namespace {
 
-using Planes = testing::Test;
 using Shape = KvPlane<f16>;
 
 KvPlane<f16> on(const DeviceArray<f16>& memory, Shape shape) {
@@ -34,14 +33,7 @@ void copy_token(const Shape& s, std::vector<f16>& v, int64_t from, int64_t to) {
           v[index(s, l, w, g, to) + d] = v[index(s, l, w, g, from) + d];
 }
 
-class KvMoves : public testing::TestWithParam<uint32_t> {
- protected:
-  void SetUp() override { ptxvm::settings().seed = GetParam(); }
-  void TearDown() override {
-    ptxvm::settings().seed = 0;
-    EXPECT_TRUE(ptxvm::take_findings().empty());
-  }
-};
+class KvMoves : public Scheduled {};
 
 TEST_P(KvMoves, BlocksAreCopiedInAllLayers) {
   for (Shape s : {Shape{nullptr, 1, 4, 1, 16, 8}, Shape{nullptr, 3, 5, 3, 16, 64},
@@ -92,6 +84,22 @@ TEST_P(KvMoves, AnOverlappingPathGoesToTheFront) {
     for (size_t i = 0; i < moves.size(); i += 2) copy_token(s, host, moves[i], moves[i + 1]);
     EXPECT_EQ(bits_of(memory.host()), bits_of(host)) << s.head_width;
   }
+}
+
+// Whole sectors at any head width of a model; nothing is shared.
+TEST(KvMovesBudget, EverySectorOnce) {
+  ptxvm::clear_measures();
+  Shape s{nullptr, 2, 4, 3, 16, 128};
+  DeviceArray<f16> memory(content(s));
+  DeviceArray<int32_t> pairs(std::vector<int32_t>{0, 3}),
+      moves(std::vector<int32_t>{4, 2, 7, 3, 9, 4, 10, 5, 11, 6}),
+      first(std::vector<int32_t>{0, 5});
+  copy_blocks(on(memory, s), View<const int32_t, 2>{pairs.data(), {1, 2}}, nullptr);
+  compact_kv(on(memory, s), View<const int32_t, 2>{moves.data(), {5, 2}},
+             View<const int32_t, 1>{first.data(), {2}}, nullptr);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  expect_within({0.95, 1, 1}, "copy_blocks_kernel");
+  expect_within({0.95, 1, 1}, "compact_kv_kernel");
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, KvMoves, testing::Values(0u, 1u, 2u, 3u));

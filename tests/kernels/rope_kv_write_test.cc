@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "ptxvm/ptxvm.h"
-#include "tests/kernels/device_array.h"
-#include "tests/kernels/values.h"
+#include "kernels/bits.h"
+#include "kernels/budget.h"
+#include "kernels/device_array.h"
 
 namespace pf::kernels {
 namespace {
@@ -22,14 +22,7 @@ std::vector<float> frequencies(int64_t D) {
   return out;
 }
 
-class Rope : public testing::TestWithParam<uint32_t> {
- protected:
-  void SetUp() override { ptxvm::settings().seed = GetParam(); }
-  void TearDown() override {
-    ptxvm::settings().seed = 0;
-    EXPECT_TRUE(ptxvm::take_findings().empty());
-  }
-};
+class Rope : public Scheduled {};
 
 // The double angle is off by 2^-52 of itself (131071 * 2^-52 = 3e-11), which is far below half an
 // ulp of float at 1: cos and sin are within one float rounding, times the factor's own.
@@ -39,12 +32,15 @@ TEST_P(Rope, AnglesAreThoseOfTheFormula) {
     std::vector<float> inverse = frequencies(D);
     DeviceArray<int32_t> dp(positions);
     DeviceArray<float> di(inverse), out(positions.size() * static_cast<size_t>(D));
-    rope_angles({out.data(), {5, D / 2, 2}}, {dp.data(), {5}}, {di.data(), {D / 2}}, 1.5f, nullptr);
+    rope_angles({out.data(), {5, 2, D / 2}}, {dp.data(), {5}}, {di.data(), {D / 2}}, 1.5f, nullptr);
     std::vector<float> got = out.host();
     for (size_t i = 0; i < got.size(); ++i) {
       double angle = double(positions[i / static_cast<size_t>(D)]) *
-                     double(inverse[i % static_cast<size_t>(D) / 2]);
-      ASSERT_NEAR(got[i], 1.5 * (i % 2 ? std::sin(angle) : std::cos(angle)), 0x1p-22) << i;
+                     double(inverse[i % (static_cast<size_t>(D) / 2)]);
+      ASSERT_NEAR(got[i],
+                  1.5 * (i / (static_cast<size_t>(D) / 2) % 2 ? std::sin(angle) : std::cos(angle)),
+                  0x1p-22)
+          << i;
     }
   }
 }
@@ -58,9 +54,9 @@ double turned(const std::vector<float>& x, const std::vector<float>& bias,
     return double(x[size_t(t * width + at)]) + (bias.empty() ? 0 : double(bias[size_t(at)]));
   };
   if (head >= c.H + c.G) return in(d);
-  const float* angle = &angles[size_t((t * half + d % half) * 2)];
-  return d < half ? in(d) * double(angle[0]) - in(d + half) * double(angle[1])
-                  : in(d) * double(angle[0]) + in(d - half) * double(angle[1]);
+  const float* angle = &angles[size_t(t * c.D + d % half)];
+  return d < half ? in(d) * double(angle[0]) - in(d + half) * double(angle[half])
+                  : in(d) * double(angle[0]) + in(d - half) * double(angle[half]);
 }
 
 template <class X, class A>
@@ -82,15 +78,15 @@ void compare(const Case& c, double ulp) {
   plane.data = kv.data();
   rope_kv_write(View<A, 3>{q.data(), {c.T, c.H, c.D}}, plane,
                 View<const X, 2>{dx.data(), {c.T, int64_t(width)}}, c.bias ? db.data() : nullptr,
-                View<const float, 3>{da.data(), {c.T, c.D / 2, 2}},
+                View<const float, 3>{da.data(), {c.T, 2, c.D / 2}},
                 View<const int32_t, 1>{dp.data(), {c.T}}, nullptr);
   std::vector<float> wide;
-  for (X v : x) wide.push_back(as_float(v));
+  for (X v : x) wide.push_back(to_float(v));
   std::vector<A> want_kv = before, want_q = q_before, got_kv = kv.host(), got_q = q.host();
   // A is rounded once (half an ulp); the float sum of two products of values below 8 is off by at
   // most 3 roundings of 2^-24 * 64, which may turn one more rounding to A: one ulp of A in all.
   auto near = [&](A got, double want) {
-    ASSERT_NEAR(as_float(got), want, ulp * std::abs(want) + 0x1p-17);
+    ASSERT_NEAR(to_float(got), want, ulp * std::abs(want) + 0x1p-17);
   };
   for (int64_t t = 0; t < c.T; ++t) {
     if (places[size_t(t)] < 0) continue;
@@ -116,6 +112,19 @@ TEST_P(Rope, RowsAreTurnedAndStored) {
     compare<f16, f16>(c, 0x1p-10);
     compare<bf16, bf16>(c, 0x1p-7);
   }
+}
+
+TEST(RopeBudget, EverySectorOnce) {
+  ptxvm::clear_measures();
+  compare<float, f16>({5, 6, 2, 64, 16, true}, 0x1p-10);
+  compare<bf16, bf16>({5, 6, 2, 128, 16, true}, 0x1p-7);
+  DeviceArray<int32_t> positions(std::vector<int32_t>{1, 2, 700});
+  DeviceArray<float> inverse(frequencies(64)), angles(3 * 64);
+  rope_angles({angles.data(), {3, 2, 32}}, {positions.data(), {3}}, {inverse.data(), {32}}, 1,
+              nullptr);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  expect_within({0.95, 1, 1}, "rope_kv_write_kernel");
+  expect_within({0.95, 1, 1}, "rope_angles_kernel");
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Rope, testing::Values(0u, 1u, 2u));
