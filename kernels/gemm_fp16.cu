@@ -11,7 +11,7 @@ namespace {
 template <class A>
 struct HalfWeights {
   using Activation = A;
-  static constexpr int kUnitBytes = kUnit * 2 * kStep;
+  static constexpr int kSlices = 4, kUnitBytes = kUnit * 2 * kStep;
 
   const A* w;  // [N, K]
   int N, K;
