@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/common/gemm_launch.cuh"
+#include "kernels/common/masked_or.cuh"
 #include "kernels/gemm_int4.h"
 
 namespace pf::kernels {
@@ -111,13 +112,13 @@ struct Int4Weights {
         float of_x[4] = {};  // the sum of x of rows 2 c and 2 c + 1, twice
         if constexpr (kHasMin) {
           const uint32_t ones[4] = {kOnes<A>, kOnes<A>, kOnes<A>, kOnes<A>};
-          mma<A>(of_x, ones, b[0], b[1]);
-          mma<A>(of_x, ones, b[2], b[3]);
+          multiply_add<A>(of_x, ones, b[0], b[1]);
+          multiply_add<A>(of_x, ones, b[2], b[3]);
         }
         for (int tile = 0; tile < 2; ++tile) {
           float part[4] = {};
-          mma<A>(part, a[0][tile], b[0], b[1]);
-          mma<A>(part, a[1][tile], b[2], b[3]);
+          multiply_add<A>(part, a[0][tile], b[0], b[1]);
+          multiply_add<A>(part, a[1][tile], b[2], b[3]);
           for (int i = 0; i < 4; ++i) {
             float& s = sum[tile][j][i];
             s = __fmaf_rn(d.v[2 * tile + i / 2], part[i], s);

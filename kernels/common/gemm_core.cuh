@@ -14,8 +14,9 @@
 
 #include <cstdint>
 
+#include "kernels/common/async_copy.cuh"
 #include "kernels/common/half.cuh"
-#include "kernels/common/mma_gemm.cuh"
+#include "kernels/common/matrix.cuh"
 
 namespace pf::kernels {
 
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       load_rows<Tile::kRows, Tile::kLoaders>(to + kUnitBytes * Tile::kF, p, first_row, step,
                                              loader);
     }
-    copy_async_commit();
+    commit_copies();
   };
   for (int i = 0; i < kStages - 1; ++i) load(begin + i);
 
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   float total[2][kN][4] = {}, sum[2][kN][4] = {};
   int slice = 0;
   for (int step = begin; step < end; ++step) {
-    copy_async_wait<kStages - 2>();
+    wait_copies<kStages - 2>();
     if constexpr (Tile::kSplit)
       __syncwarp();
     else
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
                  (first_unit + my_unit) * kUnit + 4 * g, features(total, j, e));
     return;
   }
-  copy_async_wait<0>();
+  wait_copies<0>();
   __syncwarp();  // the stages of this warp become its sums: [rows][kFoldStride] floats
   for (int j = 0; j < kN; ++j)
     for (int e = 0; e < 2; ++e)
