@@ -18,9 +18,12 @@ GemmTiling choose_tiling(int64_t T, int64_t N) {
   if (T <= 8) return GemmTiling::kSplit8;
   if (T <= 16) return GemmTiling::kSplit16;
   if (T <= 32) return GemmTiling::kSplit32;
-  if (T <= 64 && kHasSplit64<Weights>) return GemmTiling::kSplit64;
-  // Large blocks move the fewest bytes from the L2 per product, but fewer of them than
-  // multiprocessors (80 to 132) leave some idle.
+  // Larger blocks move fewer bytes from the L2 per product, but while there are fewer of them than
+  // multiprocessors (80 to 132) some of these stand idle.
+  if (T <= 64) {
+    const bool is_wide = N >= 64 * 2 * 132;
+    return kHasSplit64<Weights> && !is_wide ? GemmTiling::kSplit64 : GemmTiling::k64x64;
+  }
   return (T + 127) / 128 * ((N + 127) / 128) >= 100 ? GemmTiling::k128x128 : GemmTiling::k64x64;
 }
 

@@ -163,7 +163,7 @@ TEST_P(GemmInt4, NanAndInfinityReachTheirRowOrFeatureOnly) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
     Problem<f16, float> p(9, {33, 96, 32, false});
     for (size_t i = 0; i < p.q.size(); ++i) p.q[i] |= 1;  // no q - 8 is 0: infinity stays one
-    p.x[3 * 96 + 70] = to_f16(bad);
+    p.x[3 * 96 + 1] = to_f16(bad);                        // where row 2 would read on
     p.d[7 * 3 + 1] = to_f16(bad);
     std::fill(p.packed.begin(), p.packed.end(), std::byte{});
     kernels::pack_int4_for_mma(p.shape, 0, 33, p.q.data(), p.d.data(), nullptr, p.packed.data());
