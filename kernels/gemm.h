@@ -13,7 +13,7 @@ struct GemmEpilogue {
 
 // How the output is cut. Every tiling gives the same bits, so the choice is one of speed alone:
 // kAuto takes one by (T, N). Split tilings give each block 32 features, 8 to 64 rows and one warp
-// per slice of K; the others give each warp its own outputs.
+// per slice of K; the others give each warp its own outputs. gemm_int4 has no kSplit64.
 enum class GemmTiling : uint8_t {
   kAuto,
   kSplit8,

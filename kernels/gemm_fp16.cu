@@ -11,7 +11,7 @@ namespace {
 template <class A>
 struct HalfWeights {
   using Activation = A;
-  static constexpr int kUnitBytes = kUnit * 2 * kStep;
+  static constexpr int kSlices = 4, kUnitBytes = kUnit * 2 * kStep;
 
   const A* w;  // [N, K]
   int N, K;
@@ -45,8 +45,8 @@ struct HalfWeights {
         uint32_t b[4];
         row_fragment(b, rows + j * 8 * 128, half, lane);
         for (int m = 0; m < 2; ++m) {
-          mma<A>(sum[m][j], a[0][m], b[0], b[1]);
-          mma<A>(sum[m][j], a[1][m], b[2], b[3]);
+          multiply_add<A>(sum[m][j], a[0][m], b[0], b[1]);
+          multiply_add<A>(sum[m][j], a[1][m], b[2], b[3]);
         }
       }
     }

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/common/gemm_launch.cuh"
+#include "kernels/common/masked_or.cuh"
 #include "kernels/gemm_int4.h"
 
 namespace pf::kernels {
@@ -15,11 +16,14 @@ namespace {
 
 // q - kOffset of the eight numbers of a word as mma's A fragment: number r of the word is the low
 // half of register r, number r + 4 the high half.
-template <int kOffset>
+template <int kOffset>  // 0 or 8
 __device__ void unpack(uint32_t (&a)[4], uint32_t word, f16) {
   const auto pair = [](uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); };
-  const __half2 base = __float2half2_rn(1024 + kOffset), sixteenth = __float2half2_rn(0.0625f),
-                high_base = __float2half2_rn(-(64 + kOffset));
+  // Bits, since conversions of constants would stay in the loop: 1024 + kOffset, 1 / 16 and
+  // -(64 + kOffset), each twice.
+  const __half2 base = pair(kOffset == 8 ? 0x64086408u : 0x64006400u),
+                sixteenth = pair(0x2c002c00u),
+                high_base = pair(kOffset == 8 ? 0xd480d480u : 0xd400d400u);
   const uint32_t words[2] = {word, word >> 8};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -33,11 +37,13 @@ __device__ void unpack(uint32_t (&a)[4], uint32_t word, f16) {
 }
 template <int kOffset>
 __device__ void unpack(uint32_t (&a)[4], uint32_t word, bf16) {
-  const __nv_bfloat162 one = __float2bfloat162_rn(1), base = __float2bfloat162_rn(-(128 + kOffset));
+  const auto pair = [](uint32_t bits) { return *reinterpret_cast<const __nv_bfloat162*>(&bits); };
+  const __nv_bfloat162 one = pair(0x3f803f80u),  // and -(128 + kOffset)
+      base = pair(kOffset == 8 ? 0xc308c308u : 0xc300c300u);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const uint32_t bits = masked_or<0x000f000fu, 0x43004300u>(word >> 4 * i);  // 128 + q
-    const __nv_bfloat162 v = __hfma2(*reinterpret_cast<const __nv_bfloat162*>(&bits), one, base);
+    const __nv_bfloat162 v =  // 128 + q in the mantissa
+        __hfma2(pair(masked_or<0x000f000fu, 0x43004300u>(word >> 4 * i)), one, base);
     a[i] = *reinterpret_cast<const uint32_t*>(&v);
   }
 }
@@ -53,6 +59,8 @@ __device__ Pack<float, 4> scales_of(const unsigned char* group, int lane) {
 template <class A, bool kHasMin>
 struct Int4Weights {
   using Activation = A;
+  // A quarter of the bytes of 16-bit weights and more work per byte: twice the warps.
+  static constexpr int kSlices = 8;
   static constexpr int kNumbers = kUnit * kStep / 2, kGroup = kHasMin ? 128 : 64;  // bytes
   static constexpr int kUnitBytes = kNumbers + 2 * kGroup;
 
@@ -86,7 +94,7 @@ struct Int4Weights {
   template <int kN>
   __device__ void multiply(float (&sum)[2][kN][4], const unsigned char* unit,
                            const unsigned char* rows, int /*step*/, int lane) const {
-#pragma unroll (kN == 8 ? 1 : 2)  // with 128 sums, unrolling would spill
+#pragma unroll(kN == 8 ? 1 : 2)  // with 128 sums, unrolling would spill
     for (int half = 0; half < 2; ++half) {
       const auto words = load_pack<uint32_t, 4>(
           reinterpret_cast<const uint32_t*>(unit + half * kNumbers / 2) + lane * 4);
@@ -104,13 +112,13 @@ struct Int4Weights {
         float of_x[4] = {};  // the sum of x of rows 2 c and 2 c + 1, twice
         if constexpr (kHasMin) {
           const uint32_t ones[4] = {kOnes<A>, kOnes<A>, kOnes<A>, kOnes<A>};
-          mma<A>(of_x, ones, b[0], b[1]);
-          mma<A>(of_x, ones, b[2], b[3]);
+          multiply_add<A>(of_x, ones, b[0], b[1]);
+          multiply_add<A>(of_x, ones, b[2], b[3]);
         }
         for (int tile = 0; tile < 2; ++tile) {
           float part[4] = {};
-          mma<A>(part, a[0][tile], b[0], b[1]);
-          mma<A>(part, a[1][tile], b[2], b[3]);
+          multiply_add<A>(part, a[0][tile], b[0], b[1]);
+          multiply_add<A>(part, a[1][tile], b[2], b[3]);
           for (int i = 0; i < 4; ++i) {
             float& s = sum[tile][j][i];
             s = __fmaf_rn(d.v[2 * tile + i / 2], part[i], s);

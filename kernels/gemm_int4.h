@@ -28,8 +28,9 @@ struct Int4Matrix {
 //
 // q is exact in A, so no weight is ever rounded; products are exact, sums and the scaling are
 // float. The scale is applied per 32 k whatever the group. The order is fixed by K alone, as in
-// gemm_fp16: a row of y has the same bits whatever T, its place, its neighbours and the tiling.
-// Infinity in x becomes NaN where this formula says so (infinity times q = 0).
+// gemm_fp16 with 8 slices instead of 4: a row of y has the same bits whatever T, its place, its
+// neighbours and the tiling. Infinity in x becomes NaN where this formula says so (infinity times q
+// = 0).
 //
 // Requires K a multiple of the group, 16-byte aligned arrays, y overlapping nothing. Any N >= 1
 // (N % 4 == 0 stores in vectors). T == 0 does nothing. Moves N K / 2 + N K / group * (2 or 4) bytes

@@ -7,19 +7,19 @@
 // 8 kN rows, along k in steps of 64. Lane 4 g + c holds of each row the features 4 g .. 4 g + 3,
 // because tile m, row g + 8 h of the A operand is feature 4 g + 2 m + h: it stores them at once.
 //
-// One order of summation: k is cut into kSlices slices of whole steps, a slice is summed upward
-// from 0 in mma's k16 order, the slices are added from the first. The number of rows does not
-// appear. A split tiling walks the slices by one warp each, with private stages and no block
-// barrier until the fold; the others walk them one after the other and share the stages.
+// One order of summation: k is cut into slices of whole steps, Weights::kSlices of them; a slice is
+// summed upward from 0 in mma's k16 order, the slices are added from the first. The number of rows
+// does not appear. A split tiling walks the slices by one warp each, with private stages and no
+// block barrier until the fold; the others walk them one after the other and share the stages.
 
 #include <cstdint>
 
+#include "kernels/common/async_copy.cuh"
 #include "kernels/common/half.cuh"
-#include "kernels/common/mma_gemm.cuh"
+#include "kernels/common/matrix.cuh"
 
 namespace pf::kernels {
 
-constexpr int kSlices = 4;
 constexpr int kUnit = 32;        // features
 constexpr int kStep = 64;        // k: 128 bytes of a row of x
 constexpr int kStepChunks = 8;   // of 16 bytes
@@ -31,6 +31,7 @@ struct Tile {
   using Weights = Weights_;
   static constexpr int kF = kF_, kT = kT_, kN = kN_;
   static constexpr bool kSplit = kSplit_;
+  static constexpr int kSlices = Weights::kSlices;
   static_assert(!kSplit || (kF == 1 && kT == 1));
   static constexpr int kRows = 8 * kN * kT;
   static constexpr int kThreads = 32 * (kSplit ? kSlices : kF * kT);
@@ -54,10 +55,6 @@ struct GemmParams {
   int K, N;
   bool y_is_float, add;
 };
-
-__host__ __device__ inline int slice_begin(int slice, int n_steps) {
-  return slice * n_steps / kSlices;
-}
 
 // Rows [first, first + n_rows) of one step of x: [n_rows][8 chunks], chunk c of row r at c ^ (r %
 // 8), so that neither the copies nor ldmatrix meet a bank twice. Zeros behind T and K.
@@ -127,9 +124,9 @@ __device__ Pack<float, 4> features(const float (&sum)[2][kN][4], int j, int e) {
   return {sum[0][j][e], sum[0][j][2 + e], sum[1][j][e], sum[1][j][2 + e]};
 }
 
-// Weights: kUnitBytes of shared memory per unit and step; load<n_units, n_threads>(to, unit, step,
-// thread) starts the copies of a step; multiply(sum, unit_bytes, rows, step, lane) adds a step.
-// grid (ceil(T / Tile::kRows), ceil(N / (32 Tile::kF))), block (Tile::kThreads)
+// Weights: kSlices; kUnitBytes of shared memory per unit and step; load<n_units, n_threads>(to,
+// unit, step, thread) starts the copies of a step; multiply(sum, unit_bytes, rows, step, lane) adds
+// a step. grid (ceil(T / Tile::kRows), ceil(N / (32 Tile::kF))), block (Tile::kThreads)
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     gemm_kernel(const __grid_constant__ typename Tile::Weights w,
@@ -142,6 +139,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   const int loader = Tile::kSplit ? lane : threadIdx.x;
   const int my_unit = Tile::kSplit ? 0 : warp % Tile::kF,
             my_rows = Tile::kSplit ? 0 : warp / Tile::kF;
+  const auto slice_begin = [](int slice, int n_steps) { return slice * n_steps / Tile::kSlices; };
   const int64_t first_row = int64_t(blockIdx.x) * Tile::kRows;
   const int first_unit = blockIdx.y * Tile::kF, n_steps = (p.K + kStep - 1) / kStep;
 
@@ -149,14 +147,17 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   const int begin = Tile::kSplit ? slice_begin(warp, n_steps) : 0;
   const int end = Tile::kSplit ? slice_begin(warp + 1, n_steps) : n_steps;
   unsigned char* stages = shared + (Tile::kSplit ? warp * kStages * kBytes : 0);
+  int filled = 0, used = 0;  // stages, in turn
+  const auto next = [](int stage) { return stage + 1 < kStages ? stage + 1 : 0; };
   const auto load = [&](int step) {
     if (step < end) {
-      unsigned char* to = stages + (step - begin) % kStages * kBytes;
+      unsigned char* to = stages + filled * kBytes;
+      filled = next(filled);
       w.template load<Tile::kF, Tile::kLoaders>(to, first_unit, step, loader);
       load_rows<Tile::kRows, Tile::kLoaders>(to + kUnitBytes * Tile::kF, p, first_row, step,
                                              loader);
     }
-    copy_async_commit();
+    commit_copies();
   };
   for (int i = 0; i < kStages - 1; ++i) load(begin + i);
 
@@ -164,13 +165,14 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   float total[2][kN][4] = {}, sum[2][kN][4] = {};
   int slice = 0;
   for (int step = begin; step < end; ++step) {
-    copy_async_wait<kStages - 2>();
+    wait_copies<kStages - 2>();
     if constexpr (Tile::kSplit)
       __syncwarp();
     else
       __syncthreads();
     load(step + kStages - 1);  // into the stage that everybody has left
-    const unsigned char* from = stages + (step - begin) % kStages * kBytes;
+    const unsigned char* from = stages + used * kBytes;
+    used = next(used);
     w.multiply(sum, from + my_unit * kUnitBytes,
                from + kUnitBytes * Tile::kF + my_rows * kN * 8 * 128, step, lane);
     if constexpr (!Tile::kSplit) {
@@ -194,7 +196,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
                  (first_unit + my_unit) * kUnit + 4 * g, features(total, j, e));
     return;
   }
-  copy_async_wait<0>();
+  wait_copies<0>();
   __syncwarp();  // the stages of this warp become its sums: [rows][kFoldStride] floats
   for (int j = 0; j < kN; ++j)
     for (int e = 0; e < 2; ++e)
@@ -204,7 +206,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   for (int at = threadIdx.x; at < Tile::kRows * 8; at += Tile::kThreads) {
     const int row = at / 8, n = at % 8 * 4;
     Pack<float, 4> v{};
-    for (int s = 0; s < kSlices; ++s) {
+    for (int s = 0; s < Tile::kSlices; ++s) {
       const auto part = load_pack<float, 4>(
           reinterpret_cast<const float*>(shared + s * kStages * kBytes) + row * kFoldStride + n);
       for (int i = 0; i < 4; ++i) v.v[i] += part.v[i];

@@ -9,14 +9,21 @@
 
 namespace pf::kernels {
 
-// Rows of a tiling's block; features follow from its name.
-inline GemmTiling choose_tiling(int64_t T, int64_t N) {
+// With 8 slices the stages of 64 rows of x for each would not fit: such weights have no kSplit64.
+template <class Weights>
+constexpr bool kHasSplit64 = Weights::kSlices <= 4;
+
+template <class Weights>
+GemmTiling choose_tiling(int64_t T, int64_t N) {
   if (T <= 8) return GemmTiling::kSplit8;
   if (T <= 16) return GemmTiling::kSplit16;
   if (T <= 32) return GemmTiling::kSplit32;
-  if (T <= 64) return GemmTiling::kSplit64;
-  // Large blocks move the fewest bytes from the L2 per product, but fewer of them than
-  // multiprocessors (80 to 132) leave some idle.
+  // Larger blocks move fewer bytes from the L2 per product, but while there are fewer of them than
+  // multiprocessors (80 to 132) some of these stand idle.
+  if (T <= 64) {
+    const bool is_wide = N >= 64 * 2 * 132;
+    return kHasSplit64<Weights> && !is_wide ? GemmTiling::kSplit64 : GemmTiling::k64x64;
+  }
   return (T + 127) / 128 * ((N + 127) / 128) >= 100 ? GemmTiling::k128x128 : GemmTiling::k64x64;
 }
 
@@ -32,7 +39,7 @@ void launch_gemm(const typename Tile::Weights& w, const GemmParams& p, cudaStrea
 
 template <class Weights>
 void run_gemm(const Weights& w, const GemmParams& p, GemmTiling tiling, cudaStream_t stream) {
-  if (tiling == GemmTiling::kAuto) tiling = choose_tiling(p.T, p.N);
+  if (tiling == GemmTiling::kAuto) tiling = choose_tiling<Weights>(p.T, p.N);
   switch (tiling) {
     case GemmTiling::kSplit8:
       return launch_gemm<Tile<Weights, 1, 1, 1, true>>(w, p, stream);
@@ -41,7 +48,9 @@ void run_gemm(const Weights& w, const GemmParams& p, GemmTiling tiling, cudaStre
     case GemmTiling::kSplit32:
       return launch_gemm<Tile<Weights, 1, 1, 4, true>>(w, p, stream);
     case GemmTiling::kSplit64:
-      return launch_gemm<Tile<Weights, 1, 1, 8, true>>(w, p, stream);
+      if constexpr (kHasSplit64<Weights>)
+        return launch_gemm<Tile<Weights, 1, 1, 8, true>>(w, p, stream);
+      break;
     case GemmTiling::k64x64:
       return launch_gemm<Tile<Weights, 2, 2, 4, false>>(w, p, stream);
     case GemmTiling::k128x128:
@@ -49,7 +58,7 @@ void run_gemm(const Weights& w, const GemmParams& p, GemmTiling tiling, cudaStre
     case GemmTiling::kAuto:
       break;
   }
-  die("gemm: no such tiling");
+  die("gemm: these weights have no such tiling");
 }
 
 inline void check_gemm(const GemmParams& p, int64_t y_T, int64_t y_N, int64_t K, int64_t N) {

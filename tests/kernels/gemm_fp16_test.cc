@@ -110,6 +110,7 @@ TEST_P(GemmFp16, BiasAndAdditionIntoBothTypes) {
 TEST_P(GemmFp16, NanAndInfinityReachTheirRowOrFeatureOnly) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
     Problem<f16, float> p({9, 72, 33});
+    p.x[3 * 72 + 1] = to_f16(bad);  // where row 2 would read on
     p.x[3 * 72 + 70] = to_f16(bad);
     p.w[7 * 72 + 1] = to_f16(bad);
     for (GemmTiling tiling : kTilings) p.compare(tiling);
