@@ -4,7 +4,7 @@
 // open nodes follow each other, since the nodes of the first ones count against what the later ones
 // may add.
 #include "base/cuda.h"
-#include "kernels/common/half.cuh"
+#include "kernels/common/row_max.cuh"
 #include "kernels/common/row_select.cuh"
 #include "kernels/common/token_rules.cuh"
 #include "kernels/draft.h"
@@ -19,11 +19,10 @@ constexpr int kMaxV = 1 << 18;
 constexpr int kMaxGrowThreads = kMaxTop;  // one per candidate
 
 // grid (R), block (kThreads or kThreadsOfSmall)
-template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
     candidates_kernel(TokenValue* candidates,      // [R, n]
                       int32_t* n_listed,           // [R]
-                      const T* logits,             // [R, V]
+                      const float* logits,         // [R, V]
                       const int32_t* open,         // [R]
                       const int32_t* head_tokens,  // [V] or null
                       int V, int n) {
@@ -36,22 +35,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 
   // 1. finite, and the largest
-  const T* const l = logits + int64_t(row) * V;
-  int bad = 0;
-  float top = -INFINITY;
-  for (int t = threadIdx.x; t < V; t += blockDim.x) {
-    const float v = widen(l[t]);
-    bad |= (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u;
-    top = fmaxf(top, v);
-  }
-  bad = block_reduce(bad, Max{});
-  top = block_reduce(top, Max{});
-  if (threadIdx.x == 0) n_listed[row] = bad ? 0 : min(n, V);
-  if (bad) return;
+  const float* const l = logits + int64_t(row) * V;
+  const Best max = find_max(l, V);
+  if (threadIdx.x == 0) n_listed[row] = max.finite ? min(n, V) : 0;
+  if (!max.finite) return;
 
   // 2. the likeliest
   list_first(
-      V, top, [&](int t) { return widen(l[t]); }, min(n, V), bins, list,
+      V, max.value, [&](int t) { return l[t]; }, min(n, V), bins, list,
       [&](int rank, float v, int t) {
         candidates[int64_t(row) * n + rank] = {head_tokens ? head_tokens[t] : t, v};
       });
@@ -83,6 +74,7 @@ __device__ int sort_entries(Entry* own, Entry* list) {
   list[thread] = *own;
   __syncthreads();
   int rank = 0, n = 0;
+#pragma unroll 1
   for (int i = 0; i < width; ++i) {
     const Entry other = list[i];
     if (other.token < 0) continue;
@@ -106,6 +98,7 @@ __device__ void sort_by_gumbel(NoiseKey key, int64_t position, int n, Entry* own
   list[thread].value = score;
   __syncthreads();
   int rank = 0;
+#pragma unroll 1
   for (int i = 0; i < n; ++i)
     rank += list[i].value > score || (list[i].value == score && i < thread);
   __syncthreads();
@@ -130,11 +123,13 @@ __device__ Entry ruled_candidate(const GrowParams& params, int b, int place, con
       logit = penalised(rules, before + in_path, logit);
     }
   }
+#pragma unroll 1
   for (int i = 0; i < rules.n_biases; ++i) {
     const TokenValue bias = lists.biases[rules.first_bias + i];
     if (bias.token == c.token) logit = biased(bias.value, logit);
   }
   if (rules.n_generated + params.depth - 1 < rules.min_new_tokens)
+#pragma unroll 1
     for (int i = 0; i < rules.n_ends; ++i)
       if (lists.end_ids[rules.first_end + i] == c.token) return {-1, 0};
   return logit > -INFINITY ? Entry{c.token, logit} : Entry{-1, 0};
@@ -193,6 +188,7 @@ __device__ void add_children(const GrowParams& params, int b, int32_t node, cons
     state->n_entries += n;
   }
   bool left = thread < n;
+#pragma unroll 1
   for (int i = 0; i < n_children; ++i) {
     bool mine = thread == i;
     if (drawn) {
@@ -238,7 +234,7 @@ __device__ void grow_node(const GrowParams& params, int b, int place, int32_t no
   add_children(params, b, node, own, n, min(wanted, n), !coupled && !greedy, state);
 }
 
-// grid (B), block: n rounded up to whole warps
+// grid (B), block: the power of two that holds n, of whole warps
 __global__ void __launch_bounds__(kMaxGrowThreads)
     grow_kernel(const __grid_constant__ GrowParams params) {
   __shared__ Entry list[kMaxTop];
@@ -265,9 +261,8 @@ __global__ void __launch_bounds__(kMaxGrowThreads)
 
 }  // namespace
 
-template <class T>
 void list_candidates(View<TokenValue, 2> candidates, View<int32_t, 1> n_listed,
-                     View<const T, 2> logits, View<const int32_t, 1> open,
+                     View<const float, 2> logits, View<const int32_t, 1> open,
                      View<const int32_t, 1> head_tokens, cudaStream_t stream) {
   const auto [R, V] = logits.shape;
   const int64_t n = candidates.shape[1];
@@ -281,18 +276,11 @@ void list_candidates(View<TokenValue, 2> candidates, View<int32_t, 1> n_listed,
   if (R == 0) return;
 
   const int threads = V <= kSmallV ? kThreadsOfSmall : kThreads;
-  candidates_kernel<T><<<static_cast<unsigned>(R), threads, 0, stream>>>(
+  candidates_kernel<<<static_cast<unsigned>(R), threads, 0, stream>>>(
       candidates.data, n_listed.data, logits.data, open.data, head_tokens.data, static_cast<int>(V),
       static_cast<int>(n));
   cuda_check(cudaGetLastError());
 }
-
-template void list_candidates<float>(View<TokenValue, 2>, View<int32_t, 1>, View<const float, 2>,
-                                     View<const int32_t, 1>, View<const int32_t, 1>, cudaStream_t);
-template void list_candidates<f16>(View<TokenValue, 2>, View<int32_t, 1>, View<const f16, 2>,
-                                   View<const int32_t, 1>, View<const int32_t, 1>, cudaStream_t);
-template void list_candidates<bf16>(View<TokenValue, 2>, View<int32_t, 1>, View<const bf16, 2>,
-                                    View<const int32_t, 1>, View<const int32_t, 1>, cudaStream_t);
 
 void grow_trees(DraftTrees trees, View<int32_t, 2> next_open, View<int32_t, 2> next_tokens,
                 View<const int32_t, 2> open, View<const TokenValue, 2> candidates,
@@ -330,7 +318,8 @@ void grow_trees(DraftTrees trees, View<int32_t, 2> next_open, View<int32_t, 2> n
                     depth,
                     max_nodes,
                     static_cast<int>(next_width)};
-  const auto threads = static_cast<unsigned>((n + 31) / 32 * 32);
+  unsigned threads = 32;
+  while (threads < n) threads *= 2;
   grow_kernel<<<static_cast<unsigned>(B), threads, 0, stream>>>(params);
   cuda_check(cudaGetLastError());
 }

@@ -30,12 +30,7 @@ __device__ void fill(Residual* r, double* of_warp, Value value) {
     r->p[t] = v;
     own += v;
   }
-  own = warp_reduce(own, Sum{});
-  __syncthreads();
-  if (lane() == 0) of_warp[warp()] = own;
-  __syncthreads();
-  r->total = 0;
-  for (int w = 0; w < n_warps(); ++w) r->total += of_warp[w];
+  r->total = reduce_warps(warp_reduce(own, Sum{}), Sum{}, of_warp);
 }
 
 // The token at u of the total, by rising token. Requires a fill since the last change, total > 0.
@@ -44,6 +39,7 @@ __device__ inline int32_t draw(const Residual& r, const double* of_warp, double 
   // 1. the warp: the first whose end lies beyond u, or the last with any mass
   double left = u * r.total, left_there = left;
   int owner = 0;
+#pragma unroll 1
   for (int w = 0; w < n_warps(); ++w) {
     if (of_warp[w] <= 0) continue;
     owner = w;
@@ -56,6 +52,7 @@ __device__ inline int32_t draw(const Residual& r, const double* of_warp, double 
     const int n = r.end - r.begin, stretch = (n + n_warps() - 1) / n_warps();
     const int first = r.begin + owner * stretch, last = min(first + stretch, r.end);
     int32_t token = -1;
+#pragma unroll 1
     for (int tile = first; tile < last; tile += 32) {
       const int t = tile + lane();
       const double v = t < last ? r.p[t] : 0.0;

@@ -4,7 +4,9 @@
 // histograms narrow the place down, first over the value on a linear scale (logits lie spread over
 // tens of units, so its bins fill evenly), then over the bits of the value, then, among equal
 // values that are only partly kept, over the index. Weights are integers, so no order of addition
-// shows. A round reads the row once; 3 or 4 rounds are usual, 7 the most (1 + 1 + 3 + 2).
+// shows. There are as many bins as threads, and a round reads the row once: with 1024 of them 4
+// rounds are usual and 8 the most (1 linear, 1 for the ends of its bin, 4 over 32 bits, 2 over 2^18
+// indices).
 
 #include "base/fast_math.h"
 #include "kernels/common/block.cuh"
@@ -13,8 +15,8 @@ namespace pf::kernels {
 
 using Weight = unsigned long long;
 
-constexpr int kBinBits = 10, kBins = 1 << kBinBits;
-constexpr float kCoarseBinsPerUnit = 8;  // the first round's scale
+constexpr int kBins = 1024;         // room for as many as a block can have threads
+constexpr float kCoarseSpan = 128;  // the first round's scale reaches so far below the top
 
 // Kept: larger values, and at the value itself the indices up to `index`.
 struct Cut {
@@ -44,19 +46,11 @@ struct Bin {
 };
 
 // The first bin at which the running weight reaches `goal`; every thread gets it. Requires that it
-// is reached, and a barrier before, between the filling and this call.
+// is reached, and barriers between the filling and this call, and before the next one.
 __device__ inline Bin find_bin(const Weight* bins, Weight goal) {
   __shared__ Bin found;
-  const int each = kBins / static_cast<int>(blockDim.x);
-  const int first = static_cast<int>(threadIdx.x) * each;
-  Weight own = 0;
-  for (int b = first; b < first + each; ++b) own += bins[b];
-  Weight before = block_scan(own) - own;
-  if (before < goal && goal <= before + own) {
-    int b = first;
-    while (before + bins[b] < goal) before += bins[b++];
-    found = {b, before, bins[b]};
-  }
+  const Weight own = bins[threadIdx.x], upto = block_scan(own), before = upto - own;
+  if (before < goal && goal <= upto) found = {static_cast<int>(threadIdx.x), before, own};
   __syncthreads();
   return found;
 }
@@ -75,7 +69,7 @@ struct Row {
 template <class R, class BinOf>
 __device__ Bin narrow(const R& row, Weight* bins, Weight goal, BinOf bin_of) {
   __syncthreads();
-  for (int b = threadIdx.x; b < kBins; b += blockDim.x) bins[b] = 0;
+  bins[threadIdx.x] = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < row.n; i += blockDim.x) {
     const float v = row.value(i);
@@ -89,8 +83,9 @@ __device__ Bin narrow(const R& row, Weight* bins, Weight goal, BinOf bin_of) {
 
 // How far low..high must be shifted to fit the bins.
 __device__ inline int bin_shift(uint32_t low, uint32_t high) {
+  const int bin_bits = 31 - __clz(static_cast<int>(blockDim.x));
   const int width = 32 - __clz(static_cast<int>(high - low));
-  return width > kBinBits ? width - kBinBits : 0;
+  return width > bin_bits ? width - bin_bits : 0;
 }
 
 // The cut behind the shortest prefix of the row's elements, by falling value and rising i, whose
@@ -100,9 +95,11 @@ template <class Value, class In, class Weigh>
 __device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight goal,
                              Weight* bins) {
   // 1. a linear scale below the top
+  const int last_bin = static_cast<int>(blockDim.x) - 1;
+  const float per_unit = static_cast<float>(blockDim.x) / kCoarseSpan;
   auto coarse = [&](float v, int) {
-    const float d = sub_rn(top, v) * kCoarseBinsPerUnit;
-    return d < kBins - 1 ? static_cast<int>(d) : kBins - 1;
+    const float d = sub_rn(top, v);
+    return d < kCoarseSpan ? static_cast<int>(d * per_unit) : last_bin;
   };
   Bin bin = narrow(row, bins, goal, coarse);
   goal -= bin.before;

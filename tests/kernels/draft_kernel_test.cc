@@ -167,11 +167,11 @@ std::vector<DraftTree> grow_on_device(const Model& m, const std::vector<Draft>& 
     const int64_t R = b * places[l], W = places[l], next = places[l + 1];
     toy_forward(logits[l]->data(), table.data(), tokens[l]->data(), open[l]->data(),
                 static_cast<int>(R), m.V, stream);
-    list_candidates<float>({candidates[l]->data(), {R, n}}, {n_listed[l]->data(), {R}},
-                           {logits[l]->data(), {R, m.V}}, {open[l]->data(), {R}},
-                           {m.head_tokens.empty() ? nullptr : head.data(),
-                            {static_cast<int64_t>(m.head_tokens.size())}},
-                           stream);
+    list_candidates({candidates[l]->data(), {R, n}}, {n_listed[l]->data(), {R}},
+                    {logits[l]->data(), {R, m.V}}, {open[l]->data(), {R}},
+                    {m.head_tokens.empty() ? nullptr : head.data(),
+                     {static_cast<int64_t>(m.head_tokens.size())}},
+                    stream);
     grow_trees(trees.trees(), {open[l + 1]->data(), {b, next}}, {tokens[l + 1]->data(), {b, next}},
                {open[l]->data(), {b, W}}, {candidates[l]->data(), {R, n}},
                {n_listed[l]->data(), {R}}, {d_rules.data(), {b}}, {d_grow.data(), {b}},
@@ -253,34 +253,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{200, 128, {8, 3, 2}, 64, false}, Shape{300, 256, {2, 2}, 6, false},
                     Shape{4097, 64, {1, 1}, 2, false}));
 
-TEST(Candidates, HalfPrecisionLogitsAreWidened) {
-  std::vector<bf16> b16 = {to_bf16(1), to_bf16(3), to_bf16(2), to_bf16(3)};
-  std::vector<f16> f = {to_f16(1), to_f16(3), to_f16(2), to_f16(3)};
-  DeviceArray<bf16> db(b16);
-  DeviceArray<f16> df(f);
-  DeviceArray<int32_t> open(std::vector<int32_t>{kRootNode}), listed(size_t{1});
-  auto expect = [&](const DeviceArray<TokenValue>& out) {
-    auto got = out.host();
-    EXPECT_EQ(listed.host()[0], 3);
-    EXPECT_EQ(got[0].token, 1);
-    EXPECT_EQ(got[1].token, 3);
-    EXPECT_EQ(got[2].token, 2);
-    EXPECT_EQ(got[2].value, 2.0f);
-  };
-  DeviceArray<TokenValue> a(size_t{3}), c(size_t{3});
-  list_candidates<bf16>({a.data(), {1, 3}}, {listed.data(), {1}}, {db.data(), {1, 4}},
-                        {open.data(), {1}}, {nullptr, {0}}, nullptr);
-  expect(a);
-  list_candidates<f16>({c.data(), {1, 3}}, {listed.data(), {1}}, {df.data(), {1, 4}},
-                       {open.data(), {1}}, {nullptr, {0}}, nullptr);
-  expect(c);
-  EXPECT_TRUE(ptxvm::take_findings().empty());
-}
-
 TEST(Candidates, NothingIsDoneForNoRows) {
   const uint64_t before = ptxvm::n_launches();
-  list_candidates<float>({nullptr, {0, 4}}, {nullptr, {0}}, {nullptr, {0, 9}}, {nullptr, {0}},
-                         {nullptr, {0}}, nullptr);
+  list_candidates({nullptr, {0, 4}}, {nullptr, {0}}, {nullptr, {0, 9}}, {nullptr, {0}},
+                  {nullptr, {0}}, nullptr);
   DraftTrees none{};
   none.q_capacity = 16;
   grow_trees(none, {nullptr, {0, 4}}, {nullptr, {0, 4}}, {nullptr, {0, 1}}, {nullptr, {0, 4}},
