@@ -235,7 +235,7 @@ __device__ void grow_node(const GrowParams& params, int b, int place, int32_t no
 }
 
 // grid (B), block: the power of two that holds n, of whole warps
-__global__ void __launch_bounds__(kMaxGrowThreads)
+__global__ void __launch_bounds__(kMaxGrowThreads, 1)
     grow_kernel(const __grid_constant__ GrowParams params) {
   __shared__ Entry list[kMaxTop];
   const int b = blockIdx.x;

@@ -19,11 +19,17 @@ struct Residual {
   }
 };
 
+// How many tokens a warp owns: whole groups of 32, so that warps begin at whole sectors.
+__device__ inline int stretch_of(const Residual& r) {
+  const int groups = (r.end - r.begin + 31) / 32;
+  return (groups + n_warps() - 1) / n_warps() * 32;
+}
+
 // p[t] <- value(t), and the total. `of_warp` [32] in shared memory receives the warps' sums.
 template <class Value>
 __device__ void fill(Residual* r, double* of_warp, Value value) {
-  const int n = r->end - r->begin, stretch = (n + n_warps() - 1) / n_warps();
-  const int first = r->begin + warp() * stretch, last = min(first + stretch, r->end);
+  const int first = r->begin + warp() * stretch_of(*r);
+  const int last = min(first + stretch_of(*r), r->end);
   double own = 0;
   for (int t = first + lane(); t < last; t += 32) {
     const float v = value(t);
@@ -49,8 +55,8 @@ __device__ inline int32_t draw(const Residual& r, const double* of_warp, double 
   }
   // 2. the token, 32 at a time
   if (warp() == owner) {
-    const int n = r.end - r.begin, stretch = (n + n_warps() - 1) / n_warps();
-    const int first = r.begin + owner * stretch, last = min(first + stretch, r.end);
+    const int first = r.begin + owner * stretch_of(r);
+    const int last = min(first + stretch_of(r), r.end);
     int32_t token = -1;
 #pragma unroll 1
     for (int tile = first; tile < last; tile += 32) {

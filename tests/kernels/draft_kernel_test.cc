@@ -2,6 +2,7 @@
 // trees, every rule, reduced heads; grown in one captured graph.
 #include <gtest/gtest.h>
 
+#include "kernels/budget.h"
 #include "kernels/draft.h"
 #include "kernels/draft_toy.h"
 #include "kernels/sampling_case.h"
@@ -252,6 +253,34 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{129, 33, {4, 2, 1}, 20, true}, Shape{200, 128, {1, 1, 1, 1}, 4, true},
                     Shape{200, 128, {8, 3, 2}, 64, false}, Shape{300, 256, {2, 2}, 6, false},
                     Shape{4097, 64, {1, 1}, 2, false}));
+
+TEST(DraftBudget, TheDraftsReachTheKernels) {
+  ptxvm::clear_measures();
+  Rng rng(5);
+  for (const Shape& s : {Shape{129, 35, {3, 2, 1}, 12, true}, Shape{5000, 66, {1, 1}, 2, false}}) {
+    const Model m = random_model(rng, s.V, s.reduced);
+    std::vector<Draft> drafts;
+    for (int i = 0; i < 30; ++i) drafts.push_back(random_draft(rng, m.n_tokens(), s.max_nodes));
+    grow_on_device(m, drafts, s.widths, s.n, s.max_nodes);
+  }
+  expect_within({0.95, 100, 100}, "candidates_kernel");
+  expect_within({0.95, 100, 100}, "grow_kernel");
+}
+
+TEST(DraftBudget, LongRowsMoveFullSectors) {
+  const int64_t V = 32768, n = 128;
+  std::vector<float> row(static_cast<size_t>(V));
+  Rng rng(6);
+  for (float& l : row) l = std::normal_distribution<float>(0, 3)(rng);
+  DeviceArray<float> logits(row);
+  DeviceArray<int32_t> open(std::vector<int32_t>{kRootNode}), listed(size_t{1});
+  DeviceArray<TokenValue> out(static_cast<size_t>(n));
+  ptxvm::clear_measures();
+  list_candidates({out.data(), {1, n}}, {listed.data(), {1}}, {logits.data(), {1, V}},
+                  {open.data(), {1}}, {nullptr, {0}}, nullptr);
+  cuda_check(cudaDeviceSynchronize());
+  expect_within({0, 2.5, 1.05}, "candidates_kernel");
+}
 
 TEST(Candidates, NothingIsDoneForNoRows) {
   const uint64_t before = ptxvm::n_launches();

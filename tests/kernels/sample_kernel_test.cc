@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/dtype.h"
+#include "kernels/budget.h"
 #include "kernels/sampling_case.h"
 #include "ptxvm/ptxvm.h"
 
@@ -279,6 +280,28 @@ TEST(Score, ARowThatIsNotFiniteHasNoScore) {
   score_tokens({out.data(), {1}}, {nullptr, {1, 0}}, {logits.data(), {1, 4}}, {token.data(), {1}},
                nullptr);
   EXPECT_TRUE(std::isnan(out.host()[0]));
+}
+
+TEST(SampleBudget, ScoresReachTheirKernel) {
+  ptxvm::clear_measures();
+  for (auto [V, n_top] : {std::pair{300, 7}, {4100, 6}, {4100, 0}}) expect_scores(V, n_top);
+  DeviceArray<float> ties(std::vector<float>(600, 1.0f)), bad(std::vector<float>{0, kInf});
+  DeviceArray<float> out(size_t{2});
+  DeviceArray<int32_t> token(std::vector<int32_t>{0, 1});
+  DeviceArray<TokenValue> top(size_t{14});
+  score_tokens({out.data(), {2}}, {top.data(), {2, 7}}, {ties.data(), {2, 300}},
+               {token.data(), {2}}, nullptr);
+  score_tokens({out.data(), {1}}, {nullptr, {1, 0}}, {bad.data(), {1, 2}}, {token.data(), {1}},
+               nullptr);
+  cuda_check(cudaDeviceSynchronize());
+  expect_within({0.95, 100, 100}, "score_kernel");
+}
+
+TEST(SampleBudget, WideningMovesFullSectors) {
+  ptxvm::clear_measures();
+  expect_widened<f16>(2, 2051, [](float v) { return to_f16(v); });
+  expect_widened<bf16>(2, 2051, [](float v) { return to_bf16(v); });
+  expect_within({0.95, 1, 1.02}, "widen_kernel");
 }
 
 TEST(Sample, NothingIsDoneForNoRows) {
