@@ -32,30 +32,25 @@ __device__ void truncate(const SamplingRules& rules, const float* ruled, int V, 
                          Weight* bins) {
   auto x_of = [&](int t) { return law_x(*law, ruled[t]); };
   auto kept = [&](float x, int t) { return law_keeps(*law, x, t); };
-  auto sum_of = [&](auto weigh) {
-    Weight own = 0;
-    for (int t = threadIdx.x; t < V; t += blockDim.x)
-      if (const float x = x_of(t); kept(x, t)) own += weigh(x);
-    return block_reduce(own, Sum{});
-  };
-  auto cut_to = [&](auto weigh, Weight goal) {
+  auto cut_to = [&](auto weigh, auto goal_of) {
     const Cut cut =
         select_prefix(Row<decltype(x_of), decltype(kept), decltype(weigh)>{V, x_of, kept, weigh},
-                      0.0f, goal, bins);
-    // The cut before may lie among the same equal values.
-    law->cut_token = cut.value == law->cut_x ? min(law->cut_token, cut.index) : cut.index;
+                      0.0f, goal_of, bins);
+    // Only ever up: a cut that keeps all that is left says nothing of the one before.
+    if (cut.value < law->cut_x || (cut.value == law->cut_x && cut.index > law->cut_token)) return;
     law->cut_x = cut.value;
+    law->cut_token = cut.index;
   };
   if (rules.top_k > 0 && rules.top_k < V) {
-    auto one = [](float) { return Weight{1}; };
     const auto k = static_cast<Weight>(rules.top_k);
-    if (sum_of(one) > k) cut_to(one, k);
+    cut_to([](float) { return Weight{1}; }, [=](Weight n) { return min(n, k); });
   }
-  if (rules.top_p < 1) {
-    auto mass = [](float x) { return mass_of(exp_nonpositive(x)); };
-    const double goal = rules.top_p * static_cast<double>(sum_of(mass));
-    cut_to(mass, max(Weight{1}, static_cast<Weight>(ceil(goal))));
-  }
+  if (rules.top_p < 1)
+    cut_to([](float x) { return mass_of(exp_nonpositive(x)); },
+           [&](Weight mass) {
+             const double goal = rules.top_p * static_cast<double>(mass);
+             return max(Weight{1}, static_cast<Weight>(ceil(goal)));
+           });
 }
 
 // norm, and the entropy where it is wanted: -sum p log p with log p = x + log norm.
@@ -136,12 +131,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   RowLaw law{};
 
   // 1. what the head said, and the rules of this place in the tree
-  Best max = find_max(l, V);
+  auto logit = [&](int t) { return l[t]; };
+  Best max = find_max(V, logit);
   int depth = 0;
   if (max.finite) {
     const int node = row - accept.first_row - 1;
     const AppliedRules applied = apply_rules(rules, params.lists, params.trees, b, node, l, V);
-    if (applied.changed) max = find_max(l, V);  // bans are infinite, so `finite` is over now
+    if (applied.changed) max = find_max(V, logit);  // bans are infinite, so `finite` is over now
     depth = applied.depth;
     law.state = max.value == -INFINITY ? RowState::kEmpty : RowState::kGood;
   } else {
@@ -183,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_kernel(float* logprobs,    
   __shared__ Listed list[kMaxListed];
   const int row = blockIdx.x;
   const float* const l = logits + int64_t(row) * V;
-  const Best max = find_max(l, V);
+  const Best max = find_max(V, [&](int t) { return l[t]; });
   if (!max.finite) {
     if (threadIdx.x == 0) logprobs[row] = NAN;
     return;

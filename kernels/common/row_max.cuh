@@ -23,12 +23,14 @@ __device__ inline Best best_of_block(float value, int32_t token) {
           static_cast<int32_t>(~static_cast<uint32_t>(all)), true};
 }
 
-__device__ inline Best find_max(const float* logits, int V) {
+// Over value(t) of t in [0, n).
+template <class Value>
+__device__ Best find_max(int n, Value value_of) {
   int bad = 0;
   float value = -INFINITY;
-  int32_t token = V;
-  for (int t = threadIdx.x; t < V; t += blockDim.x) {
-    const float v = logits[t];
+  int32_t token = n;
+  for (int t = threadIdx.x; t < n; t += blockDim.x) {
+    const float v = value_of(t);
     bad |= (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u;
     if (v > value) {
       value = v;

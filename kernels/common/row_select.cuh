@@ -65,9 +65,10 @@ struct Row {
   Weigh weigh;
 };
 
-// The bin at which the weight of the elements, each in bin_of(value, i) (-1: none), reaches `goal`.
+// Adds the weight of each element into its bin, bin_of(value, i) (-1: none). A barrier stands at
+// either end.
 template <class R, class BinOf>
-__device__ Bin narrow(const R& row, Weight* bins, Weight goal, BinOf bin_of) {
+__device__ void fill_bins(const R& row, Weight* bins, BinOf bin_of) {
   __syncthreads();
   bins[threadIdx.x] = 0;
   __syncthreads();
@@ -78,7 +79,6 @@ __device__ Bin narrow(const R& row, Weight* bins, Weight goal, BinOf bin_of) {
     if (const Weight weight = row.weigh(v); weight > 0) atomicAdd(&bins[b], weight);
   }
   __syncthreads();
-  return find_bin(bins, goal);
 }
 
 // How far low..high must be shifted to fit the bins.
@@ -89,10 +89,11 @@ __device__ inline int bin_shift(uint32_t low, uint32_t high) {
 }
 
 // The cut behind the shortest prefix of the row's elements, by falling value and rising i, whose
-// weights add up to `goal`. Requires 1 <= goal <= the sum of all, values <= top, bins in shared
-// memory, [kBins]. Every thread calls and gets the result.
-template <class Value, class In, class Weigh>
-__device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight goal,
+// weights add up to goal_of(the sum of all), which lies in [1, that sum]; where it is that sum, a
+// cut that keeps everything. Requires values <= top, bins in shared memory, [kBins]. Every thread
+// calls and gets the result.
+template <class Value, class In, class Weigh, class GoalOf>
+__device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, GoalOf goal_of,
                              Weight* bins) {
   // 1. a linear scale below the top
   const int last_bin = static_cast<int>(blockDim.x) - 1;
@@ -101,7 +102,11 @@ __device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight
     const float d = sub_rn(top, v);
     return d < kCoarseSpan ? static_cast<int>(d * per_unit) : last_bin;
   };
-  Bin bin = narrow(row, bins, goal, coarse);
+  fill_bins(row, bins, coarse);
+  const Weight total = block_reduce(bins[threadIdx.x], Sum{});
+  Weight goal = goal_of(total);
+  if (goal >= total) return {-INFINITY, row.n - 1};
+  Bin bin = find_bin(bins, goal);
   goal -= bin.before;
 
   // 2. the bits of the values in that bin: keys low..high
@@ -116,10 +121,11 @@ __device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight
   high = block_reduce(high, Max{});
   while (low < high) {
     const int shift = bin_shift(low, high);
-    bin = narrow(row, bins, goal, [&](float v, int) {
+    fill_bins(row, bins, [&](float v, int) {
       const uint32_t key = falling_key(v);
       return key >= low && key <= high ? static_cast<int>((key - low) >> shift) : -1;
     });
+    bin = find_bin(bins, goal);
     goal -= bin.before;
     low += static_cast<uint32_t>(bin.index) << shift;
     high = min(high, low + ((1u << shift) - 1));
@@ -131,9 +137,10 @@ __device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight
   int first = 0, last = row.n - 1;
   while (first < last) {
     const int shift = bin_shift(first, last);
-    bin = narrow(row, bins, goal, [&](float u, int i) {
+    fill_bins(row, bins, [&](float u, int i) {
       return u == v && i >= first && i <= last ? (i - first) >> shift : -1;
     });
+    bin = find_bin(bins, goal);
     goal -= bin.before;
     first += bin.index << shift;
     last = min(last, first + ((1 << shift) - 1));
@@ -154,8 +161,9 @@ __device__ void list_first(int n, float top, Value value, int n_wanted, Weight* 
   __shared__ int n_listed;
   auto all = [](float, int) { return true; };
   auto one = [](float) { return Weight{1}; };
+  auto wanted = [&](Weight) { return static_cast<Weight>(n_wanted); };
   const Cut cut = select_prefix(Row<Value, decltype(all), decltype(one)>{n, value, all, one}, top,
-                                static_cast<Weight>(n_wanted), bins);
+                                wanted, bins);
   if (threadIdx.x == 0) n_listed = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < n; i += blockDim.x) {
