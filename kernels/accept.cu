@@ -110,6 +110,7 @@ struct Proposal {
     const int64_t first = int64_t(judge.b) * trees.q_capacity + begin;
     entries = judge.params->q + first;
     __syncthreads();
+#pragma unroll 1
     for (int i = threadIdx.x; i < n; i += blockDim.x) entries[i] = trees.q[first + i];
     __syncthreads();
   }
@@ -117,6 +118,7 @@ struct Proposal {
   __device__ float at(int32_t token) const {
     if (one_hot.token == token) return one_hot.value;
     float own = 0;
+#pragma unroll 1
     for (int i = threadIdx.x; i < n; i += blockDim.x)
       if (entries[i].token == token) own = entries[i].value;
     return block_reduce(own, Max{});
@@ -125,17 +127,20 @@ struct Proposal {
   template <class F>
   __device__ void for_each(F f) const {
     if (one_hot.token >= 0 && threadIdx.x == 0) f(one_hot.token, one_hot.value);
+#pragma unroll 1
     for (int i = threadIdx.x; i < n; i += blockDim.x)
       if (entries[i].token >= 0) f(entries[i].token, entries[i].value);
   }
   __device__ void remove(int32_t token) {
     one_hot.token = -1;
     double own = 0;
+#pragma unroll 1
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
       if (entries[i].token == token) entries[i].token = -1;
       if (entries[i].token >= 0) own += entries[i].value;
     }
     const double total = block_sum(own);
+#pragma unroll 1
     for (int i = threadIdx.x; i < n; i += blockDim.x)
       entries[i].value = static_cast<float>(entries[i].value / total);
     __syncthreads();
@@ -160,6 +165,7 @@ __device__ void take_residual(const Proposal& q, Judge* judge) {
 
 __device__ Choice choose_coupled(const Judge& judge) {
   const int32_t token = judge.law->winner;
+#pragma unroll 1
   for (int i = judge.node + 1; i < judge.tree->n; ++i)
     if (judge.is_child(i) && judge.tree->tokens[i] == token) return {token, i, 0};
   return {token, kNoNode, 0};
@@ -172,6 +178,7 @@ __device__ Choice choose_rejection(Judge* judge) {
   const bool threshold = rule.rule == AcceptRule::kThreshold && rule.alpha < 1;
   Proposal q{nullptr, 0, -1, {-1, 0}};
   uint32_t tried = 0;
+#pragma unroll 1
   for (int i = judge->node + 1; i < tree.n; ++i) {
     if (!judge->is_child(i)) continue;
     const int32_t x = tree.tokens[i];
@@ -212,6 +219,7 @@ __device__ Choice choose_by_inequality(Judge* judge) {
     return typical ? score >= bar : score >= mul_rn(rule.alpha, draft_score);
   };
   double loss = 0;
+#pragma unroll 1
   for (int i = judge->node + 1; i < tree.n; ++i) {
     if (!judge->is_child(i)) continue;
     const int32_t x = tree.tokens[i];
@@ -224,9 +232,11 @@ __device__ Choice choose_by_inequality(Judge* judge) {
                                   int64_t(judge->b) * judge->params->trees.q_capacity +
                                   tree.q_begin[i];
       double mass = 0, change = 0;
+#pragma unroll 1
       for (int j = threadIdx.x; j < n; j += blockDim.x)
         mass += passes(q[j].token, q[j].value) ? q[j].value : 0;
       mass = block_sum(mass);
+#pragma unroll 1
       for (int j = threadIdx.x; j < n; j += blockDim.x) {
         const double k = passes(q[j].token, q[j].value) ? q[j].value : 0;
         change += fmax(0.0, k - mass * judge->p_of(q[j].token));
@@ -254,6 +264,7 @@ __device__ Choice choose(Judge* judge) {
 __device__ void read_tree(const DraftTrees& trees, int b, Tree* tree) {
   const int n = trees.n_nodes[b];
   if (threadIdx.x == 0) tree->n = n;
+#pragma unroll 1
   for (int i = threadIdx.x; i < n; i += blockDim.x) {
     const int at = b * kMaxNodes + i;
     tree->tokens[i] = trees.tokens[at];
@@ -265,6 +276,7 @@ __device__ void read_tree(const DraftTrees& trees, int b, Tree* tree) {
 }
 
 __device__ bool has_children(const Tree& tree, int32_t node) {
+#pragma unroll 1
   for (int i = node + 1; i < tree.n; ++i)
     if (tree.parents[i] == node) return true;
   return false;
@@ -277,6 +289,7 @@ __device__ TokenOrigin origin_of(const Choice& c, bool had_children, bool at_roo
 }
 
 __device__ bool is_end(const SamplingRules& rules, const RuleLists& lists, int32_t token) {
+#pragma unroll 1
   for (int i = 0; i < rules.n_ends; ++i)
     if (lists.end_ids[rules.first_end + i] == token) return true;
   return false;

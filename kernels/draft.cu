@@ -1,10 +1,10 @@
-// list_candidates: one block owns one row, which it reads a few times to find the border of the n
-// likeliest (row_select.cuh). grow_trees: one block owns one sequence; a thread holds one
-// candidate, and ranks by counting who goes before it, which beats a sort at 256 entries. A level's
-// open nodes follow each other, since the nodes of the first ones count against what the later ones
-// may add.
+// list_candidates: a draft has few rows, so a row is cut into slices and each slice's block lists
+// its own n likeliest (row_select.cuh), from the L1 after the first pass; a second kernel lists the
+// likeliest of those. grow_trees: one block owns one sequence; a thread holds one candidate, and
+// ranks by counting who goes before it, which beats a sort at 256 entries. A level's open nodes
+// follow each other, since the nodes of the first ones count against what the later ones may add.
 #include "base/cuda.h"
-#include "kernels/common/half.cuh"
+#include "kernels/common/row_max.cuh"
 #include "kernels/common/row_select.cuh"
 #include "kernels/common/token_rules.cuh"
 #include "kernels/draft.h"
@@ -12,49 +12,60 @@
 namespace pf::kernels {
 namespace {
 
-constexpr int kThreads = 1024;        // of a row
-constexpr int kThreadsOfSmall = 128;  // of a row of up to kSmallV tokens
-constexpr int kSmallV = 4096;
+constexpr int kThreads = 256;  // of a slice, and of a row whose slices are merged
 constexpr int kMaxV = 1 << 18;
+constexpr float kPad = -3.402823466e38f;  // the lowest finite value, behind a short slice's entries
 constexpr int kMaxGrowThreads = kMaxTop;  // one per candidate
 
-// grid (R), block (kThreads or kThreadsOfSmall)
-template <class T>
-__global__ void __launch_bounds__(kThreads, 1)
-    candidates_kernel(TokenValue* candidates,      // [R, n]
-                      int32_t* n_listed,           // [R]
-                      const T* logits,             // [R, V]
-                      const int32_t* open,         // [R]
-                      const int32_t* head_tokens,  // [V] or null
-                      int V, int n) {
+// grid (n_slices, R), block (kThreads). A slice that is not finite says so by a NaN.
+__global__ void __launch_bounds__(kThreads)
+    slice_kernel(TokenValue* slices,   // [R, n_slices, n] (place in the row, logit)
+                 const float* logits,  // [R, V]
+                 const int32_t* open,  // [R]
+                 int V, int n) {
   __shared__ Weight bins[kBins];
   __shared__ Listed list[kMaxListed];
-  const int row = blockIdx.x;
+  const int row = blockIdx.y, first = blockIdx.x * kSlice, width = min(kSlice, V - first);
+  if (open[row] == kNoNode) return;
+  const float* const l = logits + int64_t(row) * V + first;
+  TokenValue* const out = slices + (int64_t(row) * gridDim.x + blockIdx.x) * n;
+  auto logit = [&](int t) { return l[t]; };
+
+  const Best max = find_max(width, logit);
+  const int n_listed = max.finite ? min(n, width) : 0;
+  for (int i = n_listed + static_cast<int>(threadIdx.x); i < n; i += blockDim.x)
+    out[i] = {-1, max.finite ? kPad : NAN};
+  if (max.finite)
+    list_first(width, max.value, logit, n_listed, bins, list, [&](int rank, float v, int t) {
+      out[rank] = {first + t, v};
+    });
+}
+
+// grid (R), block (kThreads)
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(TokenValue* candidates,      // [R, n]
+                 int32_t* n_listed,           // [R]
+                 const TokenValue* slices,    // [R, n_slices, n]
+                 const int32_t* open,         // [R]
+                 const int32_t* head_tokens,  // [V] or null
+                 int n_slices, int V, int n) {
+  __shared__ Weight bins[kBins];
+  __shared__ Listed list[kMaxListed];
+  const int row = blockIdx.x, n_entries = n_slices * n;
   if (open[row] == kNoNode) {
     if (threadIdx.x == 0) n_listed[row] = 0;
     return;
   }
-
-  // 1. finite, and the largest
-  const T* const l = logits + int64_t(row) * V;
-  int bad = 0;
-  float top = -INFINITY;
-  for (int t = threadIdx.x; t < V; t += blockDim.x) {
-    const float v = widen(l[t]);
-    bad |= (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u;
-    top = fmaxf(top, v);
-  }
-  bad = block_reduce(bad, Max{});
-  top = block_reduce(top, Max{});
-  if (threadIdx.x == 0) n_listed[row] = bad ? 0 : min(n, V);
-  if (bad) return;
-
-  // 2. the likeliest
-  list_first(
-      V, top, [&](int t) { return widen(l[t]); }, min(n, V), bins, list,
-      [&](int rank, float v, int t) {
-        candidates[int64_t(row) * n + rank] = {head_tokens ? head_tokens[t] : t, v};
-      });
+  // Equal values stand in the order of their places: slices rise, and so does each within.
+  const TokenValue* const entries = slices + int64_t(row) * n_entries;
+  auto value = [&](int i) { return entries[i].value; };
+  const Best max = find_max(n_entries, value);
+  if (threadIdx.x == 0) n_listed[row] = max.finite ? min(n, V) : 0;
+  if (!max.finite) return;
+  list_first(n_entries, max.value, value, min(n, V), bins, list, [&](int rank, float v, int i) {
+    const int32_t place = entries[i].token;
+    candidates[int64_t(row) * n + rank] = {head_tokens ? head_tokens[place] : place, v};
+  });
 }
 
 struct GrowParams {
@@ -83,6 +94,7 @@ __device__ int sort_entries(Entry* own, Entry* list) {
   list[thread] = *own;
   __syncthreads();
   int rank = 0, n = 0;
+#pragma unroll 1
   for (int i = 0; i < width; ++i) {
     const Entry other = list[i];
     if (other.token < 0) continue;
@@ -106,6 +118,7 @@ __device__ void sort_by_gumbel(NoiseKey key, int64_t position, int n, Entry* own
   list[thread].value = score;
   __syncthreads();
   int rank = 0;
+#pragma unroll 1
   for (int i = 0; i < n; ++i)
     rank += list[i].value > score || (list[i].value == score && i < thread);
   __syncthreads();
@@ -130,11 +143,13 @@ __device__ Entry ruled_candidate(const GrowParams& params, int b, int place, con
       logit = penalised(rules, before + in_path, logit);
     }
   }
+#pragma unroll 1
   for (int i = 0; i < rules.n_biases; ++i) {
     const TokenValue bias = lists.biases[rules.first_bias + i];
     if (bias.token == c.token) logit = biased(bias.value, logit);
   }
   if (rules.n_generated + params.depth - 1 < rules.min_new_tokens)
+#pragma unroll 1
     for (int i = 0; i < rules.n_ends; ++i)
       if (lists.end_ids[rules.first_end + i] == c.token) return {-1, 0};
   return logit > -INFINITY ? Entry{c.token, logit} : Entry{-1, 0};
@@ -193,6 +208,7 @@ __device__ void add_children(const GrowParams& params, int b, int32_t node, cons
     state->n_entries += n;
   }
   bool left = thread < n;
+#pragma unroll 1
   for (int i = 0; i < n_children; ++i) {
     bool mine = thread == i;
     if (drawn) {
@@ -238,8 +254,8 @@ __device__ void grow_node(const GrowParams& params, int b, int place, int32_t no
   add_children(params, b, node, own, n, min(wanted, n), !coupled && !greedy, state);
 }
 
-// grid (B), block: n rounded up to whole warps
-__global__ void __launch_bounds__(kMaxGrowThreads)
+// grid (B), block: the power of two that holds n, of whole warps
+__global__ void __launch_bounds__(kMaxGrowThreads, 1)
     grow_kernel(const __grid_constant__ GrowParams params) {
   __shared__ Entry list[kMaxTop];
   const int b = blockIdx.x;
@@ -265,34 +281,33 @@ __global__ void __launch_bounds__(kMaxGrowThreads)
 
 }  // namespace
 
-template <class T>
 void list_candidates(View<TokenValue, 2> candidates, View<int32_t, 1> n_listed,
-                     View<const T, 2> logits, View<const int32_t, 1> open,
-                     View<const int32_t, 1> head_tokens, cudaStream_t stream) {
+                     View<TokenValue, 3> slices, View<const float, 2> logits,
+                     View<const int32_t, 1> open, View<const int32_t, 1> head_tokens,
+                     cudaStream_t stream) {
   const auto [R, V] = logits.shape;
   const int64_t n = candidates.shape[1];
   check(candidates.shape[0] == R && n_listed.shape[0] == R && open.shape[0] == R,
         "list_candidates: the numbers of rows differ");
-  check(R >= 0 && R < 1ll << 31, "list_candidates: too many rows");
+  check(R >= 0 && R <= 65535, "list_candidates: too many rows");
   check(V >= 1 && V <= kMaxV, "list_candidates: a vocabulary holds 1 to 2^18 tokens");
   check(n >= 1 && n <= kMaxListed, "list_candidates: 1 to 256 tokens can be listed");
+  check(slices.shape[0] == R && slices.shape[1] == n_slices_of(V) && slices.shape[2] == n,
+        "list_candidates: the scratch must hold n entries of every slice");
   check(head_tokens.data == nullptr || head_tokens.shape[0] == V,
         "list_candidates: every logit needs its token");
   if (R == 0) return;
 
-  const int threads = V <= kSmallV ? kThreadsOfSmall : kThreads;
-  candidates_kernel<T><<<static_cast<unsigned>(R), threads, 0, stream>>>(
-      candidates.data, n_listed.data, logits.data, open.data, head_tokens.data, static_cast<int>(V),
-      static_cast<int>(n));
+  const auto n_slices = static_cast<unsigned>(n_slices_of(V)), rows = static_cast<unsigned>(R);
+  const int v = static_cast<int>(V), wanted = static_cast<int>(n);
+  slice_kernel<<<dim3(n_slices, rows), kThreads, 0, stream>>>(slices.data, logits.data, open.data,
+                                                              v, wanted);
+  cuda_check(cudaGetLastError());
+  merge_kernel<<<rows, kThreads, 0, stream>>>(candidates.data, n_listed.data, slices.data,
+                                              open.data, head_tokens.data,
+                                              static_cast<int>(n_slices), v, wanted);
   cuda_check(cudaGetLastError());
 }
-
-template void list_candidates<float>(View<TokenValue, 2>, View<int32_t, 1>, View<const float, 2>,
-                                     View<const int32_t, 1>, View<const int32_t, 1>, cudaStream_t);
-template void list_candidates<f16>(View<TokenValue, 2>, View<int32_t, 1>, View<const f16, 2>,
-                                   View<const int32_t, 1>, View<const int32_t, 1>, cudaStream_t);
-template void list_candidates<bf16>(View<TokenValue, 2>, View<int32_t, 1>, View<const bf16, 2>,
-                                    View<const int32_t, 1>, View<const int32_t, 1>, cudaStream_t);
 
 void grow_trees(DraftTrees trees, View<int32_t, 2> next_open, View<int32_t, 2> next_tokens,
                 View<const int32_t, 2> open, View<const TokenValue, 2> candidates,
@@ -330,7 +345,8 @@ void grow_trees(DraftTrees trees, View<int32_t, 2> next_open, View<int32_t, 2> n
                     depth,
                     max_nodes,
                     static_cast<int>(next_width)};
-  const auto threads = static_cast<unsigned>((n + 31) / 32 * 32);
+  unsigned threads = 32;
+  while (threads < n) threads *= 2;
   grow_kernel<<<static_cast<unsigned>(B), threads, 0, stream>>>(params);
   cuda_check(cudaGetLastError());
 }

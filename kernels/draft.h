@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "base/dtype.h"
 #include "base/view.h"
 #include "kernels/sample_types.h"
 
@@ -13,20 +12,25 @@ namespace pf::kernels {
 // CUDA graph. Rows stand at fixed places: the w-th node that is open in sequence b has row
 // b * W + w; a place that holds kNoNode is neither read nor drawn.
 
+inline constexpr int kSlice = 4096;  // logits of one block
+inline int64_t n_slices_of(int64_t V) { return (V + kSlice - 1) / kSlice; }
+
 // The likeliest tokens of each row, before any rule, falling (lower token first among equals).
 //
 //   candidates  [R, n]        (token, raw logit); n <= kMaxTop
 //   n_listed    int32 [R]     min(n, V); 0 where the row is not finite or the place is unused
-//   logits      T [R, V]      T is float, f16 or bf16
+//   slices      [R, n_slices_of(V), n]  scratch
+//   logits      float [R, V]
 //   open        int32 [R]     kNoNode: an unused place
 //   head_tokens int32 [V]     the token of each logit, rising; empty (null data, 0): the same
 //   number
 //
-// Requires 1 <= V <= 2^18. Moves sizeof(T) R V bytes of HBM; 5 to 7 more passes stay in the L2.
-template <class T>
+// Requires 1 <= V <= 2^18, R <= 65535. Two launches. Moves 4 R V bytes of HBM; the other 6 to 9
+// passes stay on the chip. Bound by latency.
 void list_candidates(View<TokenValue, 2> candidates, View<int32_t, 1> n_listed,
-                     View<const T, 2> logits, View<const int32_t, 1> open,
-                     View<const int32_t, 1> head_tokens, cudaStream_t stream);
+                     View<TokenValue, 3> slices, View<const float, 2> logits,
+                     View<const int32_t, 1> open, View<const int32_t, 1> head_tokens,
+                     cudaStream_t stream);
 
 // What a level of one sequence is grown by.
 struct GrowRules {

@@ -2,11 +2,10 @@
 // what follows (maximum, truncation, sums) needs the whole row again and again. The tokens of a row
 // are dealt to the threads one by one, so neighbours read neighbours. Nothing of p is written:
 // RowLaw says what p of any token is, and accept asks for a handful.
-#include <algorithm>
-
 #include "base/cuda.h"
 #include "kernels/common/half.cuh"
 #include "kernels/common/row_law.cuh"
+#include "kernels/common/row_max.cuh"
 #include "kernels/common/row_select.cuh"
 #include "kernels/common/token_rules.cuh"
 #include "kernels/sample.h"
@@ -19,37 +18,13 @@ constexpr int kThreadsOfSmall = 128;  // of a row of up to kSmallV tokens
 constexpr int kSmallV = 4096;
 constexpr int kMaxV = 1 << 18;
 
-// Raw logits to float; true in every thread when all are finite.
+// grid (ceil(n / kThreads)), block (kThreads)
 template <class T>
-__device__ bool widen_row(float* ruled, const T* logits, int V) {
-  int bad = 0;
-  for (int t = threadIdx.x; t < V; t += blockDim.x) {
-    const float v = widen(logits[t]);
-    bad |= (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u;
-    ruled[t] = v;
-  }
-  return block_reduce(bad, Max{}) == 0;
-}
-
-// The largest value and the lowest token that has it.
-struct Best {
-  float value;
-  int32_t token;
-};
-__device__ Best best_of_block(float value, int32_t token) {
-  // Larger is better, then the lower token: one integer says both.
-  const uint32_t rising = ~falling_key(value);
-  const auto all =
-      block_max(static_cast<unsigned long long>(rising) << 32 | ~static_cast<uint32_t>(token));
-  return {value_of_falling_key(~static_cast<uint32_t>(all >> 32)),
-          static_cast<int32_t>(~static_cast<uint32_t>(all))};
-}
-
-__device__ Best find_max(const float* ruled, int V) {
-  Best own{-INFINITY, V};
-  for (int t = threadIdx.x; t < V; t += blockDim.x)
-    if (ruled[t] > own.value) own = {ruled[t], t};
-  return best_of_block(own.value, own.token);
+__global__ void __launch_bounds__(kThreads) widen_kernel(float* out,       // [n]
+                                                         const T* logits,  // [n]
+                                                         int64_t n) {
+  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < n) out[i] = widen(logits[i]);
 }
 
 // min-p has set the cut; top-k and then top-p move it up.
@@ -57,30 +32,25 @@ __device__ void truncate(const SamplingRules& rules, const float* ruled, int V, 
                          Weight* bins) {
   auto x_of = [&](int t) { return law_x(*law, ruled[t]); };
   auto kept = [&](float x, int t) { return law_keeps(*law, x, t); };
-  auto sum_of = [&](auto weigh) {
-    Weight own = 0;
-    for (int t = threadIdx.x; t < V; t += blockDim.x)
-      if (const float x = x_of(t); kept(x, t)) own += weigh(x);
-    return block_reduce(own, Sum{});
-  };
-  auto cut_to = [&](auto weigh, Weight goal) {
+  auto cut_to = [&](auto weigh, auto goal_of) {
     const Cut cut =
         select_prefix(Row<decltype(x_of), decltype(kept), decltype(weigh)>{V, x_of, kept, weigh},
-                      0.0f, goal, bins);
-    // The cut before may lie among the same equal values.
-    law->cut_token = cut.value == law->cut_x ? min(law->cut_token, cut.index) : cut.index;
+                      0.0f, goal_of, bins);
+    // Only ever up: a cut that keeps all that is left says nothing of the one before.
+    if (cut.value < law->cut_x || (cut.value == law->cut_x && cut.index > law->cut_token)) return;
     law->cut_x = cut.value;
+    law->cut_token = cut.index;
   };
   if (rules.top_k > 0 && rules.top_k < V) {
-    auto one = [](float) { return Weight{1}; };
     const auto k = static_cast<Weight>(rules.top_k);
-    if (sum_of(one) > k) cut_to(one, k);
+    cut_to([](float) { return Weight{1}; }, [=](Weight n) { return min(n, k); });
   }
-  if (rules.top_p < 1) {
-    auto mass = [](float x) { return mass_of(exp_nonpositive(x)); };
-    const double goal = rules.top_p * static_cast<double>(sum_of(mass));
-    cut_to(mass, max(Weight{1}, static_cast<Weight>(ceil(goal))));
-  }
+  if (rules.top_p < 1)
+    cut_to([](float x) { return mass_of(exp_nonpositive(x)); },
+           [&](Weight mass) {
+             const double goal = rules.top_p * static_cast<double>(mass);
+             return max(Weight{1}, static_cast<Weight>(ceil(goal)));
+           });
 }
 
 // norm, and the entropy where it is wanted: -sum p log p with log p = x + log norm.
@@ -107,25 +77,31 @@ __device__ int32_t find_winner(const SamplingRules& rules, int64_t position, con
   };
   const float first = score(law_p(law, law.max, law.argmax), law.argmax);
   const float bar = fmaxf(exp_nonpositive(fminf(first - kMaxGumbel, 0.0f)), 1e-37f);
-  Best own{-INFINITY, V};
+  float best = -INFINITY;
+  int32_t token = V;
   for (int t = threadIdx.x; t < V; t += blockDim.x) {
     const float p = law_p(law, ruled[t], t);
     if (p < bar) continue;
-    if (const float s = score(p, t); s > own.value) own = {s, t};
+    if (const float s = score(p, t); s > best) {
+      best = s;
+      token = t;
+    }
   }
-  return best_of_block(own.value, own.token).token;
+  return best_of_block(best, token).token;
 }
 
-__device__ double log_total(const float* ruled, int V, float top) {
+// log of the sum of exp(l).
+__device__ double log_total(const float* logits, int V, float max) {
   double own = 0;
-  for (int t = threadIdx.x; t < V; t += blockDim.x) own += exp_nonpositive(sub_rn(ruled[t], top));
-  return top + log(block_sum(own));
+  for (int t = threadIdx.x; t < V; t += blockDim.x) own += exp_nonpositive(sub_rn(logits[t], max));
+  return max + log(block_sum(own));
 }
 
-__device__ void list_top(const float* ruled, int V, const Best& max, double log_total, int n,
+// The n likeliest tokens' log-probabilities.
+__device__ void list_top(const float* logits, int V, float max, double log_total, int n,
                          TokenValue* top, Weight* bins, Listed* list) {
   list_first(
-      V, max.value, [&](int t) { return ruled[t]; }, min(n, V), bins, list,
+      V, max, [&](int t) { return logits[t]; }, min(n, V), bins, list,
       [&](int rank, float v, int t) {
         top[rank] = {t, static_cast<float>(v - log_total)};
       });
@@ -141,101 +117,76 @@ struct LawParams {
 };
 
 // grid (R), block (kThreads or kThreadsOfSmall)
-template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
     laws_kernel(RowLaw* laws,     // [R]
                 TokenValue* top,  // [R, n_top]
-                float* ruled,     // [R, V]
-                const T* logits,  // [R, V]
+                float* logits,    // [R, V]
                 const __grid_constant__ LawParams params) {
   __shared__ Weight bins[kBins];
   __shared__ Listed list[kMaxListed];
   const int row = blockIdx.x, V = params.V, b = params.row_sequence[row];
   const SamplingRules& rules = params.rules[b];
   const AcceptRules& accept = params.accept[b];
-  float* const l = ruled + int64_t(row) * V;
+  float* const l = logits + int64_t(row) * V;
   RowLaw law{};
 
-  // 1. what the head said
-  if (!widen_row(l, logits + int64_t(row) * V, V)) {
+  // 1. what the head said, and the rules of this place in the tree
+  auto logit = [&](int t) { return l[t]; };
+  Best max = find_max(V, logit);
+  int depth = 0;
+  if (max.finite) {
+    const int node = row - accept.first_row - 1;
+    const AppliedRules applied = apply_rules(rules, params.lists, params.trees, b, node, l, V);
+    if (applied.changed) max = find_max(V, logit);  // bans are infinite, so `finite` is over now
+    depth = applied.depth;
+    law.state = max.value == -INFINITY ? RowState::kEmpty : RowState::kGood;
+  } else {
     law.state = RowState::kNotFinite;
+  }
+  if (law.state != RowState::kGood) {
     if (threadIdx.x == 0) laws[row] = law;
     return;
   }
-
-  // 2. the rules of this place in the tree
-  const int node = row - accept.first_row - 1;
-  const int depth = apply_rules(rules, params.lists, params.trees, b, node, l, V);
-
-  // 3. the likeliest token
-  const Best max = find_max(l, V);
   law.max = max.value;
-  law.argmax = max.token;
-  if (max.value == -INFINITY) {
-    law.state = RowState::kEmpty;
-    if (threadIdx.x == 0) laws[row] = law;
-    return;
-  }
+  law.argmax = law.winner = max.token;
 
-  // 4. the law
+  // 2. the law
   if (rules.temperature > 0) {
     law.scale = div_rn(1.0f, rules.temperature);
     law.cut_x = rules.min_x;
     law.cut_token = V;
     truncate(rules, l, V, &law, bins);
     normalise(l, V, accept.rule == AcceptRule::kTypical, &law);
+    if (accept.rule == AcceptRule::kCoupled)
+      law.winner = find_winner(rules, rules.position + depth, l, V, law);
   }
-  law.winner = max.token;
-  if (accept.rule == AcceptRule::kCoupled && rules.temperature > 0)
-    law.winner = find_winner(rules, rules.position + depth, l, V, law);
 
-  // 5. scores
+  // 3. scores
   const bool greedy_scores = rules.temperature == 0 && accept.rule >= AcceptRule::kThreshold;
-  if (accept.n_top >= 0 || greedy_scores) law.log_total = log_total(l, V, max.value);
+  if (accept.n_top >= 0 || greedy_scores) law.log_total = log_total(l, V, law.max);
   if (const int n = min(accept.n_top, params.n_top); n > 0)
-    list_top(l, V, max, law.log_total, n, top + int64_t(row) * params.n_top, bins, list);
+    list_top(l, V, law.max, law.log_total, n, top + int64_t(row) * params.n_top, bins, list);
   if (threadIdx.x == 0) laws[row] = law;
 }
 
 // grid (R), block (kThreads or kThreadsOfSmall)
-template <class T>
 __global__ void __launch_bounds__(kThreads, 1) score_kernel(float* logprobs,        // [R]
                                                             TokenValue* top,        // [R, n_top]
-                                                            const T* logits,        // [R, V]
+                                                            const float* logits,    // [R, V]
                                                             const int32_t* tokens,  // [R]
                                                             int V, int n_top) {
   __shared__ Weight bins[kBins];
   __shared__ Listed list[kMaxListed];
   const int row = blockIdx.x;
-  const T* const l = logits + int64_t(row) * V;
-  auto value = [&](int t) { return widen(l[t]); };
-
-  // 1. finite, and the largest
-  int bad = 0;
-  Best own{-INFINITY, V};
-  for (int t = threadIdx.x; t < V; t += blockDim.x) {
-    const float v = value(t);
-    bad |= (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u;
-    if (v > own.value) own = {v, t};
-  }
-  if (block_reduce(bad, Max{}) != 0) {
+  const float* const l = logits + int64_t(row) * V;
+  const Best max = find_max(V, [&](int t) { return l[t]; });
+  if (!max.finite) {
     if (threadIdx.x == 0) logprobs[row] = NAN;
     return;
   }
-  const Best max = best_of_block(own.value, own.token);
-
-  // 2. the sum
-  double total = 0;
-  for (int t = threadIdx.x; t < V; t += blockDim.x)
-    total += exp_nonpositive(sub_rn(value(t), max.value));
-  const double log_total = max.value + log(block_sum(total));
-  if (threadIdx.x == 0) logprobs[row] = static_cast<float>(value(tokens[row]) - log_total);
-
-  // 3. the likeliest
-  if (n_top > 0)
-    list_first(V, max.value, value, min(n_top, V), bins, list, [&](int rank, float v, int t) {
-      top[int64_t(row) * n_top + rank] = {t, static_cast<float>(v - log_total)};
-    });
+  const double total = log_total(l, V, max.value);
+  if (threadIdx.x == 0) logprobs[row] = static_cast<float>(l[tokens[row]] - total);
+  if (n_top > 0) list_top(l, V, max.value, total, n_top, top + int64_t(row) * n_top, bins, list);
 }
 
 void check_shape(int64_t R, int64_t V, int64_t n_top) {
@@ -251,14 +202,28 @@ unsigned threads_of(int64_t V) {
 }  // namespace
 
 template <class T>
-void make_laws(View<RowLaw, 1> laws, View<TokenValue, 2> top, View<float, 2> ruled,
-               View<const T, 2> logits, View<const int32_t, 1> row_sequence,
-               View<const SamplingRules, 1> rules, View<const AcceptRules, 1> accept,
-               RuleLists lists, DraftTrees trees, cudaStream_t stream) {
+void widen_logits(View<float, 2> out, View<const T, 2> logits, cudaStream_t stream) {
+  check(out.shape[0] == logits.shape[0] && out.shape[1] == logits.shape[1],
+        "widen_logits: the shapes differ");
+  const int64_t n = out.size();
+  check(n >= 0 && n / kThreads < 1ll << 31, "widen_logits: too many logits");
+  if (n == 0) return;
+
+  widen_kernel<T><<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+      out.data, logits.data, n);
+  cuda_check(cudaGetLastError());
+}
+
+template void widen_logits<f16>(View<float, 2>, View<const f16, 2>, cudaStream_t);
+template void widen_logits<bf16>(View<float, 2>, View<const bf16, 2>, cudaStream_t);
+
+void make_laws(View<RowLaw, 1> laws, View<TokenValue, 2> top, View<float, 2> logits,
+               View<const int32_t, 1> row_sequence, View<const SamplingRules, 1> rules,
+               View<const AcceptRules, 1> accept, RuleLists lists, DraftTrees trees,
+               cudaStream_t stream) {
   const auto [R, V] = logits.shape;
   check(laws.shape[0] == R && row_sequence.shape[0] == R && top.shape[0] == R,
         "make_laws: the numbers of rows differ");
-  check(ruled.shape[0] == R && ruled.shape[1] == V, "make_laws: ruled must have logits' shape");
   check(rules.shape[0] == accept.shape[0], "make_laws: the numbers of sequences differ");
   check_shape(R, V, top.shape[1]);
   if (R == 0) return;
@@ -270,13 +235,12 @@ void make_laws(View<RowLaw, 1> laws, View<TokenValue, 2> top, View<float, 2> rul
                    trees,
                    static_cast<int>(V),
                    static_cast<int>(top.shape[1])};
-  laws_kernel<T><<<static_cast<unsigned>(R), threads_of(V), 0, stream>>>(
-      laws.data, top.data, ruled.data, logits.data, params);
+  laws_kernel<<<static_cast<unsigned>(R), threads_of(V), 0, stream>>>(laws.data, top.data,
+                                                                      logits.data, params);
   cuda_check(cudaGetLastError());
 }
 
-template <class T>
-void score_tokens(View<float, 1> logprobs, View<TokenValue, 2> top, View<const T, 2> logits,
+void score_tokens(View<float, 1> logprobs, View<TokenValue, 2> top, View<const float, 2> logits,
                   View<const int32_t, 1> tokens, cudaStream_t stream) {
   const auto [R, V] = logits.shape;
   check(logprobs.shape[0] == R && tokens.shape[0] == R && top.shape[0] == R,
@@ -284,22 +248,10 @@ void score_tokens(View<float, 1> logprobs, View<TokenValue, 2> top, View<const T
   check_shape(R, V, top.shape[1]);
   if (R == 0) return;
 
-  score_kernel<T><<<static_cast<unsigned>(R), threads_of(V), 0, stream>>>(
+  score_kernel<<<static_cast<unsigned>(R), threads_of(V), 0, stream>>>(
       logprobs.data, top.data, logits.data, tokens.data, static_cast<int>(V),
       static_cast<int>(top.shape[1]));
   cuda_check(cudaGetLastError());
 }
-
-#define PF_INSTANTIATE(T)                                                                         \
-  template void make_laws<T>(View<RowLaw, 1>, View<TokenValue, 2>, View<float, 2>,                \
-                             View<const T, 2>, View<const int32_t, 1>,                            \
-                             View<const SamplingRules, 1>, View<const AcceptRules, 1>, RuleLists, \
-                             DraftTrees, cudaStream_t);                                           \
-  template void score_tokens<T>(View<float, 1>, View<TokenValue, 2>, View<const T, 2>,            \
-                                View<const int32_t, 1>, cudaStream_t)
-PF_INSTANTIATE(float);
-PF_INSTANTIATE(f16);
-PF_INSTANTIATE(bf16);
-#undef PF_INSTANTIATE
 
 }  // namespace pf::kernels

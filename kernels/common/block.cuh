@@ -1,8 +1,8 @@
 #pragma once
 
-// Reductions over a block whose width is a multiple of 32. Every thread calls and every thread gets
-// the result. The order of a sum is fixed by the width of the block: lanes in a butterfly, then the
-// warps from 0 upward.
+// Reductions over a block of 32, 64, 128, ... 1024 threads. Every thread calls and every thread
+// gets the result. The order of a sum is fixed by the width of the block: a butterfly over the
+// lanes, then one over the warps.
 
 #include <cstdint>
 
@@ -31,16 +31,23 @@ __device__ T warp_reduce(T x, Op op) {
   return x;
 }
 
+// One value per warp, of_warp [32] in shared memory: written by the warps, then reduced. A barrier
+// stands before the writing, so that whoever read of_warp before is done.
+template <class T, class Op>
+__device__ T reduce_warps(T x, Op op, T* of_warp) {
+  __syncthreads();
+  if (lane() == 0) of_warp[warp()] = x;
+  __syncthreads();
+  x = of_warp[lane() & (n_warps() - 1)];
+#pragma unroll 1
+  for (int o = n_warps() / 2; o > 0; o /= 2) x = op(x, __shfl_xor_sync(~0u, x, o));
+  return x;
+}
+
 template <class T, class Op>
 __device__ T block_reduce(T x, Op op) {
   __shared__ T of_warp[32];
-  x = warp_reduce(x, op);
-  __syncthreads();  // whoever read of_warp before is done
-  if (lane() == 0) of_warp[warp()] = x;
-  __syncthreads();
-  T all = of_warp[0];
-  for (int w = 1; w < n_warps(); ++w) all = op(all, of_warp[w]);
-  return all;
+  return reduce_warps(warp_reduce(x, op), op, of_warp);
 }
 
 __device__ inline double block_sum(double x) { return block_reduce(x, Sum{}); }
@@ -66,9 +73,9 @@ __device__ T block_scan(T x) {
   __syncthreads();
   if (lane() == 31) of_warp[warp()] = x;
   __syncthreads();
-  T before = 0;
-  for (int w = 0; w < warp(); ++w) before += of_warp[w];
-  return before + x;
+  const T upto = warp_scan(lane() < n_warps() ? of_warp[lane()] : T{});
+  const T before = __shfl_sync(~0u, upto, warp() > 0 ? warp() - 1 : 0);
+  return warp() > 0 ? before + x : x;
 }
 
 }  // namespace pf::kernels

@@ -19,23 +19,24 @@ struct Residual {
   }
 };
 
+// How many tokens a warp owns: whole groups of 32, so that warps begin at whole sectors.
+__device__ inline int stretch_of(const Residual& r) {
+  const int groups = (r.end - r.begin + 31) / 32;
+  return (groups + n_warps() - 1) / n_warps() * 32;
+}
+
 // p[t] <- value(t), and the total. `of_warp` [32] in shared memory receives the warps' sums.
 template <class Value>
 __device__ void fill(Residual* r, double* of_warp, Value value) {
-  const int n = r->end - r->begin, stretch = (n + n_warps() - 1) / n_warps();
-  const int first = r->begin + warp() * stretch, last = min(first + stretch, r->end);
+  const int first = r->begin + warp() * stretch_of(*r);
+  const int last = min(first + stretch_of(*r), r->end);
   double own = 0;
   for (int t = first + lane(); t < last; t += 32) {
     const float v = value(t);
     r->p[t] = v;
     own += v;
   }
-  own = warp_reduce(own, Sum{});
-  __syncthreads();
-  if (lane() == 0) of_warp[warp()] = own;
-  __syncthreads();
-  r->total = 0;
-  for (int w = 0; w < n_warps(); ++w) r->total += of_warp[w];
+  r->total = reduce_warps(warp_reduce(own, Sum{}), Sum{}, of_warp);
 }
 
 // The token at u of the total, by rising token. Requires a fill since the last change, total > 0.
@@ -44,6 +45,7 @@ __device__ inline int32_t draw(const Residual& r, const double* of_warp, double 
   // 1. the warp: the first whose end lies beyond u, or the last with any mass
   double left = u * r.total, left_there = left;
   int owner = 0;
+#pragma unroll 1
   for (int w = 0; w < n_warps(); ++w) {
     if (of_warp[w] <= 0) continue;
     owner = w;
@@ -53,9 +55,10 @@ __device__ inline int32_t draw(const Residual& r, const double* of_warp, double 
   }
   // 2. the token, 32 at a time
   if (warp() == owner) {
-    const int n = r.end - r.begin, stretch = (n + n_warps() - 1) / n_warps();
-    const int first = r.begin + owner * stretch, last = min(first + stretch, r.end);
+    const int first = r.begin + owner * stretch_of(r);
+    const int last = min(first + stretch_of(r), r.end);
     int32_t token = -1;
+#pragma unroll 1
     for (int tile = first; tile < last; tile += 32) {
       const int t = tile + lane();
       const double v = t < last ? r.p[t] : 0.0;

@@ -4,7 +4,9 @@
 // histograms narrow the place down, first over the value on a linear scale (logits lie spread over
 // tens of units, so its bins fill evenly), then over the bits of the value, then, among equal
 // values that are only partly kept, over the index. Weights are integers, so no order of addition
-// shows. A round reads the row once; 3 or 4 rounds are usual, 7 the most (1 + 1 + 3 + 2).
+// shows. There are as many bins as threads, and a round reads the row once: with 1024 of them 4
+// rounds are usual and 8 the most (1 linear, 1 for the ends of its bin, 4 over 32 bits, 2 over 2^18
+// indices).
 
 #include "base/fast_math.h"
 #include "kernels/common/block.cuh"
@@ -13,8 +15,8 @@ namespace pf::kernels {
 
 using Weight = unsigned long long;
 
-constexpr int kBinBits = 10, kBins = 1 << kBinBits;
-constexpr float kCoarseBinsPerUnit = 8;  // the first round's scale
+constexpr int kBins = 1024;         // room for as many as a block can have threads
+constexpr float kCoarseSpan = 128;  // the first round's scale reaches so far below the top
 
 // Kept: larger values, and at the value itself the indices up to `index`.
 struct Cut {
@@ -44,19 +46,11 @@ struct Bin {
 };
 
 // The first bin at which the running weight reaches `goal`; every thread gets it. Requires that it
-// is reached, and a barrier before, between the filling and this call.
+// is reached, and barriers between the filling and this call, and before the next one.
 __device__ inline Bin find_bin(const Weight* bins, Weight goal) {
   __shared__ Bin found;
-  const int each = kBins / static_cast<int>(blockDim.x);
-  const int first = static_cast<int>(threadIdx.x) * each;
-  Weight own = 0;
-  for (int b = first; b < first + each; ++b) own += bins[b];
-  Weight before = block_scan(own) - own;
-  if (before < goal && goal <= before + own) {
-    int b = first;
-    while (before + bins[b] < goal) before += bins[b++];
-    found = {b, before, bins[b]};
-  }
+  const Weight own = bins[threadIdx.x], upto = block_scan(own), before = upto - own;
+  if (before < goal && goal <= upto) found = {static_cast<int>(threadIdx.x), before, own};
   __syncthreads();
   return found;
 }
@@ -71,11 +65,12 @@ struct Row {
   Weigh weigh;
 };
 
-// The bin at which the weight of the elements, each in bin_of(value, i) (-1: none), reaches `goal`.
+// Adds the weight of each element into its bin, bin_of(value, i) (-1: none). A barrier stands at
+// either end.
 template <class R, class BinOf>
-__device__ Bin narrow(const R& row, Weight* bins, Weight goal, BinOf bin_of) {
+__device__ void fill_bins(const R& row, Weight* bins, BinOf bin_of) {
   __syncthreads();
-  for (int b = threadIdx.x; b < kBins; b += blockDim.x) bins[b] = 0;
+  bins[threadIdx.x] = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < row.n; i += blockDim.x) {
     const float v = row.value(i);
@@ -84,27 +79,34 @@ __device__ Bin narrow(const R& row, Weight* bins, Weight goal, BinOf bin_of) {
     if (const Weight weight = row.weigh(v); weight > 0) atomicAdd(&bins[b], weight);
   }
   __syncthreads();
-  return find_bin(bins, goal);
 }
 
 // How far low..high must be shifted to fit the bins.
 __device__ inline int bin_shift(uint32_t low, uint32_t high) {
+  const int bin_bits = 31 - __clz(static_cast<int>(blockDim.x));
   const int width = 32 - __clz(static_cast<int>(high - low));
-  return width > kBinBits ? width - kBinBits : 0;
+  return width > bin_bits ? width - bin_bits : 0;
 }
 
 // The cut behind the shortest prefix of the row's elements, by falling value and rising i, whose
-// weights add up to `goal`. Requires 1 <= goal <= the sum of all, values <= top, bins in shared
-// memory, [kBins]. Every thread calls and gets the result.
-template <class Value, class In, class Weigh>
-__device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight goal,
+// weights add up to goal_of(the sum of all), which lies in [1, that sum]; where it is that sum, a
+// cut that keeps everything. Requires values <= top, bins in shared memory, [kBins]. Every thread
+// calls and gets the result.
+template <class Value, class In, class Weigh, class GoalOf>
+__device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, GoalOf goal_of,
                              Weight* bins) {
   // 1. a linear scale below the top
+  const int last_bin = static_cast<int>(blockDim.x) - 1;
+  const float per_unit = static_cast<float>(blockDim.x) / kCoarseSpan;
   auto coarse = [&](float v, int) {
-    const float d = sub_rn(top, v) * kCoarseBinsPerUnit;
-    return d < kBins - 1 ? static_cast<int>(d) : kBins - 1;
+    const float d = sub_rn(top, v);
+    return d < kCoarseSpan ? static_cast<int>(d * per_unit) : last_bin;
   };
-  Bin bin = narrow(row, bins, goal, coarse);
+  fill_bins(row, bins, coarse);
+  const Weight total = block_reduce(bins[threadIdx.x], Sum{});
+  Weight goal = goal_of(total);
+  if (goal >= total) return {-INFINITY, row.n - 1};
+  Bin bin = find_bin(bins, goal);
   goal -= bin.before;
 
   // 2. the bits of the values in that bin: keys low..high
@@ -119,10 +121,11 @@ __device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight
   high = block_reduce(high, Max{});
   while (low < high) {
     const int shift = bin_shift(low, high);
-    bin = narrow(row, bins, goal, [&](float v, int) {
+    fill_bins(row, bins, [&](float v, int) {
       const uint32_t key = falling_key(v);
       return key >= low && key <= high ? static_cast<int>((key - low) >> shift) : -1;
     });
+    bin = find_bin(bins, goal);
     goal -= bin.before;
     low += static_cast<uint32_t>(bin.index) << shift;
     high = min(high, low + ((1u << shift) - 1));
@@ -134,9 +137,10 @@ __device__ Cut select_prefix(const Row<Value, In, Weigh>& row, float top, Weight
   int first = 0, last = row.n - 1;
   while (first < last) {
     const int shift = bin_shift(first, last);
-    bin = narrow(row, bins, goal, [&](float u, int i) {
+    fill_bins(row, bins, [&](float u, int i) {
       return u == v && i >= first && i <= last ? (i - first) >> shift : -1;
     });
+    bin = find_bin(bins, goal);
     goal -= bin.before;
     first += bin.index << shift;
     last = min(last, first + ((1 << shift) - 1));
@@ -157,8 +161,9 @@ __device__ void list_first(int n, float top, Value value, int n_wanted, Weight* 
   __shared__ int n_listed;
   auto all = [](float, int) { return true; };
   auto one = [](float) { return Weight{1}; };
+  auto wanted = [&](Weight) { return static_cast<Weight>(n_wanted); };
   const Cut cut = select_prefix(Row<Value, decltype(all), decltype(one)>{n, value, all, one}, top,
-                                static_cast<Weight>(n_wanted), bins);
+                                wanted, bins);
   if (threadIdx.x == 0) n_listed = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < n; i += blockDim.x) {

@@ -16,8 +16,16 @@ struct Path {
 
   __device__ int32_t count(int32_t token) const {
     int32_t c = 0;
+#pragma unroll 1
     for (int i = 0; i < n; ++i) c += tokens[i] == token;
     return c;
+  }
+  // No earlier place holds the same token.
+  __device__ bool is_first(int at) const {
+#pragma unroll 1
+    for (int i = 0; i < at; ++i)
+      if (tokens[i] == tokens[at]) return false;
+    return true;
   }
 };
 
@@ -53,11 +61,16 @@ __device__ inline int find_count(const TokenCount* counts, int n, int32_t token)
   return first < n && counts[first].token == token ? first : -1;
 }
 
+struct AppliedRules {
+  int depth;     // of the node; 0 for the root
+  bool changed;  // some logit may have
+};
+
 // In place on the logits [V] behind `node` of tree b; tokens from V upward are left out. Every
-// thread of the block calls; returns the node's depth (0 for the root).
-__device__ inline int apply_rules(const SamplingRules& rules, const RuleLists& lists,
-                                  const DraftTrees& trees, int b, int32_t node, float* logits,
-                                  int V) {
+// thread of the block calls and gets the result.
+__device__ inline AppliedRules apply_rules(const SamplingRules& rules, const RuleLists& lists,
+                                           const DraftTrees& trees, int b, int32_t node,
+                                           float* logits, int V) {
   __shared__ Path path;
   if (threadIdx.x == 0) read_path(trees, b, node, &path);
   __syncthreads();
@@ -66,33 +79,38 @@ __device__ inline int apply_rules(const SamplingRules& rules, const RuleLists& l
   // 1. penalties: what the lists count, then what only the path holds
   if (rules.penalised) {
     const TokenCount* const counts = lists.counts + rules.first_count;
+#pragma unroll 1
     for (int i = thread; i < rules.n_counts; i += width) {
       const TokenCount c = counts[i];
-      if (c.token >= V) continue;
-      logits[c.token] = penalised(rules, c.output + path.count(c.token), logits[c.token]);
+      if (c.token < V)
+        logits[c.token] = penalised(rules, c.output + path.count(c.token), logits[c.token]);
     }
-    if (thread < path.n) {
-      const int32_t token = path.tokens[thread];
-      bool mine = find_count(counts, rules.n_counts, token) < 0;
-      for (int i = 0; i < thread; ++i) mine = mine && path.tokens[i] != token;
-      if (mine) logits[token] = penalised(rules, path.count(token), logits[token]);
+#pragma unroll 1
+    for (int i = thread; i < path.n; i += width) {
+      const int32_t token = path.tokens[i];
+      if (find_count(counts, rules.n_counts, token) < 0 && path.is_first(i))
+        logits[token] = penalised(rules, path.count(token), logits[token]);
     }
     __syncthreads();
   }
 
   // 2. bias
   const TokenValue* const biases = lists.biases + rules.first_bias;
+#pragma unroll 1
   for (int i = thread; i < rules.n_biases; i += width)
     if (const TokenValue e = biases[i]; e.token < V)
       logits[e.token] = biased(e.value, logits[e.token]);
   __syncthreads();
 
   // 3. bans
-  if (rules.n_generated + path.n < rules.min_new_tokens)
+  const bool bans = rules.n_generated + path.n < rules.min_new_tokens;
+  if (bans) {
+#pragma unroll 1
     for (int i = thread; i < rules.n_ends; i += width)
       if (const int32_t end = lists.end_ids[rules.first_end + i]; end < V) logits[end] = -INFINITY;
-  __syncthreads();
-  return path.n;
+    __syncthreads();
+  }
+  return {path.n, rules.penalised || rules.n_biases > 0 || bans};
 }
 
 }  // namespace pf::kernels

@@ -2,6 +2,7 @@
 // trees, every rule, reduced heads; grown in one captured graph.
 #include <gtest/gtest.h>
 
+#include "kernels/budget.h"
 #include "kernels/draft.h"
 #include "kernels/draft_toy.h"
 #include "kernels/sampling_case.h"
@@ -160,6 +161,7 @@ std::vector<DraftTree> grow_on_device(const Model& m, const std::vector<Draft>& 
     logits.push_back(std::make_unique<DeviceArray<float>>(R * static_cast<size_t>(m.V)));
     candidates.push_back(std::make_unique<DeviceArray<TokenValue>>(R * static_cast<size_t>(n)));
   }
+  DeviceArray<TokenValue> slices(B * static_cast<size_t>(places.back() * n_slices_of(m.V) * n));
   cudaStream_t stream;
   cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
@@ -167,11 +169,12 @@ std::vector<DraftTree> grow_on_device(const Model& m, const std::vector<Draft>& 
     const int64_t R = b * places[l], W = places[l], next = places[l + 1];
     toy_forward(logits[l]->data(), table.data(), tokens[l]->data(), open[l]->data(),
                 static_cast<int>(R), m.V, stream);
-    list_candidates<float>({candidates[l]->data(), {R, n}}, {n_listed[l]->data(), {R}},
-                           {logits[l]->data(), {R, m.V}}, {open[l]->data(), {R}},
-                           {m.head_tokens.empty() ? nullptr : head.data(),
-                            {static_cast<int64_t>(m.head_tokens.size())}},
-                           stream);
+    list_candidates({candidates[l]->data(), {R, n}}, {n_listed[l]->data(), {R}},
+                    {slices.data(), {R, n_slices_of(m.V), n}}, {logits[l]->data(), {R, m.V}},
+                    {open[l]->data(), {R}},
+                    {m.head_tokens.empty() ? nullptr : head.data(),
+                     {static_cast<int64_t>(m.head_tokens.size())}},
+                    stream);
     grow_trees(trees.trees(), {open[l + 1]->data(), {b, next}}, {tokens[l + 1]->data(), {b, next}},
                {open[l]->data(), {b, W}}, {candidates[l]->data(), {R, n}},
                {n_listed[l]->data(), {R}}, {d_rules.data(), {b}}, {d_grow.data(), {b}},
@@ -253,34 +256,92 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{200, 128, {8, 3, 2}, 64, false}, Shape{300, 256, {2, 2}, 6, false},
                     Shape{4097, 64, {1, 1}, 2, false}));
 
-TEST(Candidates, HalfPrecisionLogitsAreWidened) {
-  std::vector<bf16> b16 = {to_bf16(1), to_bf16(3), to_bf16(2), to_bf16(3)};
-  std::vector<f16> f = {to_f16(1), to_f16(3), to_f16(2), to_f16(3)};
-  DeviceArray<bf16> db(b16);
-  DeviceArray<f16> df(f);
-  DeviceArray<int32_t> open(std::vector<int32_t>{kRootNode}), listed(size_t{1});
-  auto expect = [&](const DeviceArray<TokenValue>& out) {
-    auto got = out.host();
-    EXPECT_EQ(listed.host()[0], 3);
-    EXPECT_EQ(got[0].token, 1);
-    EXPECT_EQ(got[1].token, 3);
-    EXPECT_EQ(got[2].token, 2);
-    EXPECT_EQ(got[2].value, 2.0f);
-  };
-  DeviceArray<TokenValue> a(size_t{3}), c(size_t{3});
-  list_candidates<bf16>({a.data(), {1, 3}}, {listed.data(), {1}}, {db.data(), {1, 4}},
-                        {open.data(), {1}}, {nullptr, {0}}, nullptr);
-  expect(a);
-  list_candidates<f16>({c.data(), {1, 3}}, {listed.data(), {1}}, {df.data(), {1, 4}},
-                       {open.data(), {1}}, {nullptr, {0}}, nullptr);
-  expect(c);
+// One row listed on the device, against its full sort.
+void expect_listed(const std::vector<float>& row, int64_t n, std::vector<int32_t> head = {}) {
+  const auto V = static_cast<int64_t>(row.size());
+  DeviceArray<float> logits(row);
+  DeviceArray<int32_t> open(std::vector<int32_t>{kRootNode}), listed(size_t{1}), d_head(head);
+  DeviceArray<TokenValue> out(static_cast<size_t>(n)),
+      slices(static_cast<size_t>(n_slices_of(V) * n));
+  list_candidates(
+      {out.data(), {1, n}}, {listed.data(), {1}}, {slices.data(), {1, n_slices_of(V), n}},
+      {logits.data(), {1, V}}, {open.data(), {1}},
+      {head.empty() ? nullptr : d_head.data(), {static_cast<int64_t>(head.size())}}, nullptr);
+  cuda_check(cudaDeviceSynchronize());
+  if (!all_finite(row)) {
+    EXPECT_EQ(listed.host()[0], 0);
+    return;
+  }
+  auto want = most_likely({static_cast<int>(V), head, {}}, row, static_cast<int>(n));
+  ASSERT_EQ(listed.host()[0], static_cast<int32_t>(want.size()));
+  std::vector<TokenValue> got(want.size());
+  cuda_check(
+      cudaMemcpy(got.data(), out.data(), got.size() * sizeof(TokenValue), cudaMemcpyDeviceToHost));
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(got[i].token, want[i].token) << "place " << i;
+    ASSERT_EQ(got[i].value, want[i].probability);
+  }
+}
+
+std::vector<float> normal_row(uint64_t seed, size_t V, float grid = 0) {
+  std::vector<float> row(V);
+  Rng rng(seed);
+  for (float& l : row) {
+    l = std::normal_distribution<float>(0, 3)(rng);
+    if (grid > 0) l = std::round(l / grid) * grid;
+  }
+  return row;
+}
+
+// The hard rows: equal logits in several slices, the border of a slice, the lowest finite value.
+void list_hard_rows() {
+  expect_listed(std::vector<float>(9000, 1.5f), 66);
+  expect_listed(normal_row(1, 9001, 1), 255);
+  expect_listed(normal_row(2, kSlice + 1), 256);
+  expect_listed(std::vector<float>(100, -3.402823466e38f), 256);
+  expect_listed(std::vector<float>{3.0e38f, -3.0e38f, 0.0f, -0.0f, 3.0e38f}, 3);
+  std::vector<int32_t> head;
+  for (int32_t i = 0; i < 5000; ++i) head.push_back(3 * i + 1);
+  expect_listed(normal_row(3, 5000, 0.5f), 33, head);
+  for (size_t at : {size_t{0}, size_t{4095}, size_t{4096}}) {
+    std::vector<float> ill = normal_row(4, 4097);
+    ill[at] = INFINITY;
+    expect_listed(ill, 35);
+  }
+}
+
+TEST(Candidates, HardRowsAreListedAsASortDoes) {
+  list_hard_rows();
   EXPECT_TRUE(ptxvm::take_findings().empty());
+}
+
+TEST(DraftBudget, TheDraftsReachTheKernels) {
+  ptxvm::clear_measures();
+  Rng rng(5);
+  for (const Shape& s : {Shape{129, 35, {3, 2, 1}, 12, true}, Shape{5000, 66, {1, 1}, 2, false}}) {
+    const Model m = random_model(rng, s.V, s.reduced);
+    std::vector<Draft> drafts;
+    for (int i = 0; i < 30; ++i) drafts.push_back(random_draft(rng, m.n_tokens(), s.max_nodes));
+    grow_on_device(m, drafts, s.widths, s.n, s.max_nodes);
+  }
+  list_hard_rows();
+  expect_within({0.95, 100, 100}, "slice_kernel");
+  expect_within({0.95, 100, 100}, "merge_kernel");
+  expect_within({0.95, 100, 100}, "grow_kernel");
+}
+
+// A row as wide as a real one: neighbours read neighbours, so sectors are full. The atomics on bins
+// collide as the values do; twice the ideal is what normal logits were seen to cost.
+TEST(DraftBudget, LongRowsMoveFullSectors) {
+  ptxvm::clear_measures();
+  expect_listed(normal_row(6, 32768), 128);
+  expect_within({0, 2.5, 1.05}, "slice_kernel");
 }
 
 TEST(Candidates, NothingIsDoneForNoRows) {
   const uint64_t before = ptxvm::n_launches();
-  list_candidates<float>({nullptr, {0, 4}}, {nullptr, {0}}, {nullptr, {0, 9}}, {nullptr, {0}},
-                         {nullptr, {0}}, nullptr);
+  list_candidates({nullptr, {0, 4}}, {nullptr, {0}}, {nullptr, {0, 1, 4}}, {nullptr, {0, 9}},
+                  {nullptr, {0}}, {nullptr, {0}}, nullptr);
   DraftTrees none{};
   none.q_capacity = 16;
   grow_trees(none, {nullptr, {0, 4}}, {nullptr, {0, 4}}, {nullptr, {0, 1}}, {nullptr, {0, 4}},

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/dtype.h"
+#include "kernels/budget.h"
 #include "kernels/sampling_case.h"
 #include "ptxvm/ptxvm.h"
 
@@ -149,18 +150,25 @@ TEST(Sample, TheEntropyIsThatOfP) {
   }
 }
 
+template <class T, class ToT>
+void expect_widened(size_t R, size_t V, ToT to_t) {
+  std::vector<T> half;
+  for (float l : random_row(5, static_cast<int64_t>(R * V), 3)) half.push_back(to_t(l));
+  if (!half.empty()) half[0] = to_t(kInf);
+  DeviceArray<T> d_half(half);
+  DeviceArray<float> out(R * V);
+  const auto r = static_cast<int64_t>(R), v = static_cast<int64_t>(V);
+  widen_logits<T>({out.data(), {r, v}}, {d_half.data(), {r, v}}, nullptr);
+  auto got = out.host();
+  for (size_t i = 0; i < half.size(); ++i) ASSERT_EQ(got[i], to_float(half[i])) << i;
+  EXPECT_TRUE(ptxvm::take_findings().empty());
+}
+
 TEST(Sample, HalfPrecisionLogitsAreWidenedExactly) {
-  const int64_t V = 130;
-  SamplingParams s;
-  s.temperature = 0.8f;
-  s.top_p = 0.9f;
-  std::vector<SamplingCase> f, b;
-  f.push_back(case_of(s, random_row(5, V, 3)));
-  b.push_back(f[0]);
-  for (float& l : f[0].logits) l = to_float(to_f16(l));
-  for (float& l : b[0].logits) l = to_float(to_bf16(l));
-  expect_host_law(f[0], judge_on_device<f16>(f, V, 0, [](float v) { return to_f16(v); }), 0, V);
-  expect_host_law(b[0], judge_on_device<bf16>(b, V, 0, [](float v) { return to_bf16(v); }), 0, V);
+  for (auto [R, V] : {std::pair<size_t, size_t>{1, 1}, {3, 43}, {1, 1024}, {5, 205}, {0, 7}}) {
+    expect_widened<f16>(R, V, [](float v) { return to_f16(v); });
+    expect_widened<bf16>(R, V, [](float v) { return to_bf16(v); });
+  }
 }
 
 TEST(Sample, TiesAtABorderKeepTheLowerToken) {
@@ -229,26 +237,20 @@ TEST(Sample, RulesByHand) {
                                               2, -9, 1, 2.5, -kInf, 7}));
 }
 
-template <class T, class ToT>
-void expect_scores(int64_t V, int64_t n_top, ToT to_t) {
+void expect_scores(int64_t V, int64_t n_top) {
   const int64_t R = 3;
-  std::vector<T> logits;
-  std::vector<float> rounded;
-  for (float l : random_row(7, R * V, 3, 0.25f)) {  // on a grid that every dtype holds exactly
-    logits.push_back(to_t(l));
-    rounded.push_back(l);
-  }
+  const std::vector<float> logits = random_row(7, R * V, 3);
   std::vector<int32_t> tokens = {0, static_cast<int32_t>(V - 1), static_cast<int32_t>(V / 2)};
-  DeviceArray<T> d_logits(logits);
+  DeviceArray<float> d_logits(logits);
   DeviceArray<int32_t> d_tokens(tokens);
   DeviceArray<float> d_logprobs(static_cast<size_t>(R));
   DeviceArray<TokenValue> d_top(static_cast<size_t>(R * n_top));
-  score_tokens<T>({d_logprobs.data(), {R}}, {d_top.data(), {R, n_top}}, {d_logits.data(), {R, V}},
-                  {d_tokens.data(), {R}}, nullptr);
+  score_tokens({d_logprobs.data(), {R}}, {d_top.data(), {R, n_top}}, {d_logits.data(), {R, V}},
+               {d_tokens.data(), {R}}, nullptr);
   auto logprobs = d_logprobs.host();
   const int64_t n = std::min(n_top, V);
   for (int64_t r = 0; r < R; ++r) {
-    std::span<const float> row(rounded.data() + r * V, static_cast<size_t>(V));
+    std::span<const float> row(logits.data() + r * V, static_cast<size_t>(V));
     double total = 0;
     for (float l : row) total += std::exp(static_cast<double>(l));
     // exp is good to 2e-7, the result is rounded to float.
@@ -267,28 +269,46 @@ void expect_scores(int64_t V, int64_t n_top, ToT to_t) {
 }
 
 TEST(Score, IsLogSoftmax) {
-  auto same = [](float v) { return v; };
-  for (int64_t V : {1, 33, 300, 4100}) expect_scores<float>(V, 5, same);
-  expect_scores<float>(300, 0, same);
-  expect_scores<float>(300, 256, same);
-  expect_scores<f16>(300, 3, [](float v) { return to_f16(v); });
-  expect_scores<bf16>(300, 3, [](float v) { return to_bf16(v); });
+  for (int64_t V : {1, 33, 300, 4100}) expect_scores(V, 5);
+  expect_scores(300, 0);
+  expect_scores(300, 256);
 }
 
 TEST(Score, ARowThatIsNotFiniteHasNoScore) {
   DeviceArray<float> logits(std::vector<float>{0, 1, kInf, 2}), out(size_t{1});
   DeviceArray<int32_t> token(std::vector<int32_t>{1});
-  score_tokens<float>({out.data(), {1}}, {nullptr, {1, 0}}, {logits.data(), {1, 4}},
-                      {token.data(), {1}}, nullptr);
+  score_tokens({out.data(), {1}}, {nullptr, {1, 0}}, {logits.data(), {1, 4}}, {token.data(), {1}},
+               nullptr);
   EXPECT_TRUE(std::isnan(out.host()[0]));
+}
+
+TEST(SampleBudget, ScoresReachTheirKernel) {
+  ptxvm::clear_measures();
+  for (auto [V, n_top] : {std::pair{300, 7}, {4100, 6}, {4100, 0}}) expect_scores(V, n_top);
+  DeviceArray<float> ties(std::vector<float>(600, 1.0f)), bad(std::vector<float>{0, kInf});
+  DeviceArray<float> out(size_t{2});
+  DeviceArray<int32_t> token(std::vector<int32_t>{0, 1});
+  DeviceArray<TokenValue> top(size_t{14});
+  score_tokens({out.data(), {2}}, {top.data(), {2, 7}}, {ties.data(), {2, 300}},
+               {token.data(), {2}}, nullptr);
+  score_tokens({out.data(), {1}}, {nullptr, {1, 0}}, {bad.data(), {1, 2}}, {token.data(), {1}},
+               nullptr);
+  cuda_check(cudaDeviceSynchronize());
+  expect_within({0.95, 100, 100}, "score_kernel");
+}
+
+TEST(SampleBudget, WideningMovesFullSectors) {
+  ptxvm::clear_measures();
+  expect_widened<f16>(2, 2051, [](float v) { return to_f16(v); });
+  expect_widened<bf16>(2, 2051, [](float v) { return to_bf16(v); });
+  expect_within({0.95, 1, 1.02}, "widen_kernel");
 }
 
 TEST(Sample, NothingIsDoneForNoRows) {
   const uint64_t before = ptxvm::n_launches();
-  make_laws<float>({nullptr, {0}}, {nullptr, {0, 0}}, {nullptr, {0, 9}}, {nullptr, {0, 9}},
-                   {nullptr, {0}}, {nullptr, {0}}, {nullptr, {0}}, {}, {}, nullptr);
-  score_tokens<float>({nullptr, {0}}, {nullptr, {0, 0}}, {nullptr, {0, 9}}, {nullptr, {0}},
-                      nullptr);
+  make_laws({nullptr, {0}}, {nullptr, {0, 0}}, {nullptr, {0, 9}}, {nullptr, {0}}, {nullptr, {0}},
+            {nullptr, {0}}, {}, {}, nullptr);
+  score_tokens({nullptr, {0}}, {nullptr, {0, 0}}, {nullptr, {0, 9}}, {nullptr, {0}}, nullptr);
   accept({nullptr, {0}}, {nullptr, {0, 9}}, {nullptr, {0, 0}}, {nullptr, {0, 9}}, {nullptr, {0}},
          {nullptr, {0}}, {nullptr, {0}}, {}, {}, nullptr);
   EXPECT_EQ(ptxvm::n_launches(), before);

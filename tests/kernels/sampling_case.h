@@ -176,14 +176,13 @@ struct Judged {
   std::vector<int32_t> first_row;  // [B]
 };
 
-// make_laws and accept over all cases, whose logits are rounded to T already.
-template <class T, class ToT>
-Judged judge_on_device(const std::vector<SamplingCase>& cases, int64_t V, int n_top, ToT to_t) {
+// make_laws and accept over all cases.
+inline Judged judge_on_device(const std::vector<SamplingCase>& cases, int64_t V, int n_top = 0) {
   HostLists lists;
   std::vector<SamplingRules> rules;
   std::vector<AcceptRules> accepts;
   std::vector<int32_t> row_sequence;
-  std::vector<T> logits;
+  std::vector<float> logits;
   size_t q_capacity = 0;
   Judged out;
   for (const SamplingCase& c : cases) {
@@ -195,7 +194,7 @@ Judged judge_on_device(const std::vector<SamplingCase>& cases, int64_t V, int n_
                        c.loss_spent, c.max_tokens, c.n_top});
     row_sequence.insert(row_sequence.end(), static_cast<size_t>(1 + c.tree.size()),
                         static_cast<int32_t>(accepts.size()) - 1);
-    for (float l : c.logits) logits.push_back(to_t(l));
+    logits.insert(logits.end(), c.logits.begin(), c.logits.end());
     q_capacity = std::max(q_capacity, c.tree.q_entries.size());
   }
   const size_t B = cases.size(), R = row_sequence.size(), v = static_cast<size_t>(V);
@@ -205,9 +204,9 @@ Judged judge_on_device(const std::vector<SamplingCase>& cases, int64_t V, int n_
   DeviceArray<SamplingRules> d_rules(rules);
   DeviceArray<AcceptRules> d_accepts(accepts);
   DeviceArray<int32_t> d_sequence(row_sequence);
-  DeviceArray<T> d_logits(logits);
+  DeviceArray<float> d_logits(logits);
   DeviceArray<RowLaw> laws(R);
-  DeviceArray<float> ruled(R * v), p(B * v);
+  DeviceArray<float> p(B * v);
   DeviceArray<TokenValue> top(R * static_cast<size_t>(n_top)), q(B * q_capacity);
   DeviceArray<Accepted> accepted(B);
   // Places behind an answer's end are not written.
@@ -217,22 +216,18 @@ Judged judge_on_device(const std::vector<SamplingCase>& cases, int64_t V, int n_
   const auto r = static_cast<int64_t>(R), b = static_cast<int64_t>(B);
   View<const SamplingRules, 1> rules_view{d_rules.data(), {b}};
   View<const AcceptRules, 1> accept_view{d_accepts.data(), {b}};
-  make_laws<T>({laws.data(), {r}}, {top.data(), {r, n_top}}, {ruled.data(), {r, V}},
-               {d_logits.data(), {r, V}}, {d_sequence.data(), {r}}, rules_view, accept_view,
-               device_lists.lists(), trees.trees(), nullptr);
+  make_laws({laws.data(), {r}}, {top.data(), {r, n_top}}, {d_logits.data(), {r, V}},
+            {d_sequence.data(), {r}}, rules_view, accept_view, device_lists.lists(), trees.trees(),
+            nullptr);
   accept({accepted.data(), {b}}, {p.data(), {b, V}},
-         {q.data(), {b, static_cast<int64_t>(q_capacity)}}, {ruled.data(), {r, V}},
+         {q.data(), {b, static_cast<int64_t>(q_capacity)}}, {d_logits.data(), {r, V}},
          {laws.data(), {r}}, rules_view, accept_view, device_lists.lists(), trees.trees(), nullptr);
   cuda_check(cudaDeviceSynchronize());
   out.accepted = accepted.host();
   out.laws = laws.host();
-  out.ruled = ruled.host();
+  out.ruled = d_logits.host();
   out.top = top.host();
   return out;
-}
-
-inline Judged judge_on_device(const std::vector<SamplingCase>& cases, int64_t V, int n_top = 0) {
-  return judge_on_device<float>(cases, V, n_top, [](float v) { return v; });
 }
 
 }  // namespace pf::kernels
