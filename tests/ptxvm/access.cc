@@ -42,6 +42,11 @@ Region* find_global(Warp& w, const Instr& in, int lane, uint64_t address, uint32
   DeviceMemory& memory = DeviceMemory::get();
   Region* r = memory.find(address);
   if (r != nullptr && r->holds(address, n)) {
+    if (!memory.reachable(*r))
+      fail(w, in, lane, Kind::kPeerAccess,
+           r->label + " is on device " + std::to_string(r->device) +
+               "; this kernel runs on device " + std::to_string(memory.running_on) +
+               " without cudaDeviceEnablePeerAccess");
     last = r;
     last_serial = serial;
     return r;
