@@ -102,7 +102,10 @@ std::shared_ptr<Module> load_ptx(std::string text);
 // Runs at once. `args` as for cudaLaunchKernel. False: a finding was made.
 bool launch_ptx(Module& module, const std::string& kernel, Dim3 grid, Dim3 block,
                 size_t dynamic_shared_bytes, void** args);
-// Replaces the PTX of every program unit registered so far and not yet used (mutation run).
-void replace_ptx(std::string text);
+// --- mutation run: a program of one .cu file whose PTX is looked at and replaced ---
+std::string registered_ptx();
+void replace_ptx(std::string text);  // from the next launch on
+// Lines of the PTX (from 1) with an instruction that some lane executed since clear_measures().
+std::vector<int> executed_ptx_lines(std::string_view kernel_part);
 
 }  // namespace pf::ptxvm

@@ -64,6 +64,10 @@ std::string ptx_of(const void* wrapper) {
 
 }  // namespace
 
+std::string registered_ptx() {
+  check(registry().programs.size() == 1, "ptxvm: registered_ptx() is for programs of one .cu file");
+  return registry().programs[0]->text;
+}
 void replace_ptx(std::string text) {
   for (auto& p : registry().programs) p->text = text, p->module = nullptr, p->tried = false;
 }
