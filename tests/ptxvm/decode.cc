@@ -265,6 +265,7 @@ class Decoder {
     std::string text = s.opcode;
     for (const Operand& o : s.operands) text += " " + (o.number.empty() ? o.name : o.number);
     k_.texts.push_back(text);
+    k_.ptx_lines.push_back(s.ptx_line);
     in.guard = kPredTrue * 2;
     if (!s.guard.empty()) {
       const Register* r = find_register(s.guard);

@@ -12,6 +12,9 @@
 namespace pf::ptxvm {
 namespace {
 
+// What a register holds before it is written: NaN as f32 and as two f16, and no likely integer.
+constexpr uint32_t kJunk = 0xffa5fe5b;
+
 uint32_t random_below(uint64_t& state, uint32_t n) {
   state = state * 6364136223846793005ull + 1442695040888963407ull;
   return static_cast<uint32_t>((state >> 33) % n);
@@ -203,7 +206,7 @@ void start_warp(Block& b, uint32_t id, bool first_block) {
   std::fill(w.local.begin(), w.local.end(), uint8_t{0xff});
   auto all = [&](uint32_t special, uint32_t v) { std::fill_n(w.r32(special * 32), 32, v); };
   if (first_block) {  // what no block changes
-    w.words.assign(k.n_words, 0xffffffffu);
+    w.words.assign(k.n_words, kJunk);
     w.preds.assign(k.n_preds, 0);
     w.preds[kPredTrue] = ~0u;
     w.local.assign(size_t{32} * k.local_bytes, 0xff);

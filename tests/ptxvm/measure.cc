@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 
 #include "ptxvm/machine.h"
@@ -158,6 +159,15 @@ std::vector<UnreachedLine> unreached_lines(std::string_view part) {
   for (auto& [key, l] : lines)
     if (!l.ptx.empty()) out.push_back(std::move(l));
   return out;
+}
+
+std::vector<int> executed_ptx_lines(std::string_view part) {
+  std::set<int> lines;
+  for (const Kernel* k : launched())
+    for (size_t i = 0; is_named(*k, part) && i < k->code.size(); ++i)
+      if (is_written(*k, i) && executed(*k, i))
+        lines.insert(k->ptx_lines[static_cast<size_t>(k->code[i].text)]);
+  return {lines.begin(), lines.end()};
 }
 
 std::string unreached_text(std::string_view part) {

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "ptxvm/decode.h"
+#include "ptxvm/halves.h"
 #include "ptxvm/lanes.h"
 #include "ptxvm/rounding.h"
 
@@ -145,6 +146,43 @@ void halves(Warp& w, const Instr& in, u32 mask) {
   });
 }
 
+// The common half forms, as vector loops. Add, subtract and multiply as f32 are exact enough for
+// one rounding (24 bits are more than twice 11 plus 2); fma goes through round to odd.
+template <Op kOp, bool kBrain>
+u32 plain_half(u32 a, u32 b, u32 c) {
+  auto value = [](u32 v) { return kBrain ? bf16_value(v) : f16_value(v & 0xffff); };
+  float x = value(a), y = value(b);
+  float r = kOp == kAdd   ? x + y
+            : kOp == kSub ? x - y
+            : kOp == kMul ? x * y
+                          : to_odd(fma_to_odd(x, y, value(c)));
+  return kBrain ? bf16_bits(r) : f16_bits(r);
+}
+template <Op kOp, bool kBrain, bool kPair>
+void plain_halves(Warp& w, const Instr& in, u32 mask) {
+  u32 *d = w.r32(in.r[0]), *a = w.r32(in.r[1]), *b = w.r32(in.r[2]),
+      *c = w.r32(kOp == kFma ? in.r[3] : in.r[2]);
+  for_lanes(mask, [=](int l) {
+    u32 r = plain_half<kOp, kBrain>(a[l] & 0xffff, b[l] & 0xffff, c[l] & 0xffff);
+    if (kPair) r |= plain_half<kOp, kBrain>(a[l] >> 16, b[l] >> 16, c[l] >> 16) << 16;
+    d[l] = r;
+  });
+}
+template <Op kOp>
+Handler fast_half(Type t) {
+  return t == Type::kF16     ? plain_halves<kOp, false, false>
+         : t == Type::kF16x2 ? plain_halves<kOp, false, true>
+         : t == Type::kBf16  ? plain_halves<kOp, true, false>
+                             : plain_halves<kOp, true, true>;
+}
+Handler fast_half(Op op, Type t) {
+  return op == kAdd   ? fast_half<kAdd>(t)
+         : op == kSub ? fast_half<kSub>(t)
+         : op == kMul ? fast_half<kMul>(t)
+         : op == kFma ? fast_half<kFma>(t)
+                      : nullptr;
+}
+
 // The common f32 forms, as vector loops.
 using f = float;
 Handler fast32(Op op) {
@@ -196,10 +234,10 @@ void select(Builder& b, Op op, int n, Type t) {
   if (t == Type::kF64)
     in.fn = general64;
   else if (t != Type::kF32)
-    in.fn = halves;
+    in.fn = in.ftz || in.sat || in.strong || in.disp ? nullptr : fast_half(op, t);
   else
     in.fn = directed || in.ftz || in.sat || in.strong ? nullptr : fast32(op);
-  if (in.fn == nullptr) in.fn = general32;
+  if (in.fn == nullptr) in.fn = t == Type::kF32 ? general32 : halves;
   if (in.disp && t == Type::kF32) b.fail(".relu needs a half type");
 }
 

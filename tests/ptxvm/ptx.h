@@ -100,6 +100,7 @@ struct Kernel {
   std::vector<uint32_t> lists;
   std::vector<Loc> locs;
   std::vector<std::string> texts, files;
+  std::vector<int> ptx_lines;  // parallel to texts: where the instruction stands in the PTX
   std::vector<Param> params;
   uint32_t param_bytes = 0, shared_bytes = 0, local_bytes = 0;  // shared: static
   bool dynamic_shared = false;

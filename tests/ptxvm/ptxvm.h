@@ -22,6 +22,7 @@ enum class Kind : uint8_t {
   kOutOfBounds,        // outside every allocation, or across the end of one
   kUseAfterFree,       // inside an allocation that was freed
   kMisaligned,         // address not a multiple of the access size
+  kPeerAccess,         // memory of another device without peer access
   kReadOnlyWrite,      // a store to __constant__ memory or to a kernel parameter
   kSharedRace,         // two threads, one shared address, no barrier between them
   kGlobalRace,         // the same in global memory; between blocks too
@@ -77,11 +78,12 @@ struct Settings {
   // CUDA lets a block barrier pass once every thread that still lives is there; kernels of this
   // project do not rely on it, so a thread that left early is a finding.
   bool exited_threads_may_skip_barriers = false;
-  bool measure = true;               // wavefronts and sectors
-  uint64_t max_steps = 400'000'000;  // warp instructions of one block
-  size_t device_memory_bytes = 8ull << 30;
-  bool print_findings = true;     // to stderr, at once
-  int registers_per_thread = 64;  // PTX has no register count; used by the occupancy
+  bool measure = true;                      // wavefronts and sectors
+  uint64_t max_steps = 400'000'000;         // warp instructions of one block
+  size_t device_memory_bytes = 8ull << 30;  // of each device
+  bool print_findings = true;               // to stderr, at once
+  int registers_per_thread = 64;            // PTX has no register count; used by the occupancy
+  int n_devices = 1;                        // each like `device`
   Device device = described_device("sm_80");
 };
 Settings& settings();  // of the process; change it between launches only
@@ -100,7 +102,10 @@ std::shared_ptr<Module> load_ptx(std::string text);
 // Runs at once. `args` as for cudaLaunchKernel. False: a finding was made.
 bool launch_ptx(Module& module, const std::string& kernel, Dim3 grid, Dim3 block,
                 size_t dynamic_shared_bytes, void** args);
-// Replaces the PTX of every program unit registered so far and not yet used (mutation run).
-void replace_ptx(std::string text);
+// --- mutation run: a program of one .cu file whose PTX is looked at and replaced ---
+std::string registered_ptx();
+void replace_ptx(std::string text);  // from the next launch on
+// Lines of the PTX (from 1) with an instruction that some lane executed since clear_measures().
+std::vector<int> executed_ptx_lines(std::string_view kernel_part);
 
 }  // namespace pf::ptxvm

@@ -28,12 +28,27 @@ std::string triple(const int* v) {
 void (*clear_sticky_error)() = nullptr;
 
 const char* kind_name(Kind kind) {
-  static const char* kNames[] = {
-      "out-of-bounds", "use-after-free", "misaligned",          "read-only-write",
-      "shared-race",   "global-race",    "uninitialised-read",  "divergent-barrier",
-      "deadlock",      "partial-warp",   "async-copy",          "non-coherent-read",
-      "step-limit",    "launch-config",  "shared-memory-limit", "assert",
-      "trap",          "unsupported",    "host-access",         "runtime-use"};
+  static const char* kNames[] = {"out-of-bounds",
+                                 "use-after-free",
+                                 "misaligned",
+                                 "peer-access",
+                                 "read-only-write",
+                                 "shared-race",
+                                 "global-race",
+                                 "uninitialised-read",
+                                 "divergent-barrier",
+                                 "deadlock",
+                                 "partial-warp",
+                                 "async-copy",
+                                 "non-coherent-read",
+                                 "step-limit",
+                                 "launch-config",
+                                 "shared-memory-limit",
+                                 "assert",
+                                 "trap",
+                                 "unsupported",
+                                 "host-access",
+                                 "runtime-use"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -14,6 +14,7 @@ void flash_attention(const __half* q, const __half* k, const __half* v, __half* 
 void int4_gemv(const unsigned* w, const __half* x, float* y, int rows, int k);
 void axpy(float a, const float* x, float* y, int n, cudaStream_t stream);
 void hello(int n);
+const void* flash_function();  // the kernel, for attributes
 
 // A fault and the check that is meant for it.
 struct Planted {
