@@ -72,13 +72,13 @@ void ThreadPool::begin() {
   signal();
 }
 
-void ThreadPool::run(const std::function<void(int)>& work) {
-  if (workers_.empty()) return work(0);
-  work_ = &work;
+void ThreadPool::run_call(Call call) {
+  if (workers_.empty()) return call.function(call.work, 0);
+  call_ = call;
   running_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
   calls_.fetch_add(1, std::memory_order_release);
   signal();
-  work(0);
+  call.function(call.work, 0);
   for (uint32_t n; (n = running_.load(std::memory_order_acquire)) > 0;)
     await_change(running_, n, kSpin);
 }
@@ -94,7 +94,7 @@ void ThreadPool::serve(int thread) {
       continue;
     }
     ++seen;
-    (*work_)(thread);
+    call_.function(call_.work, thread);
     if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
   }
 }

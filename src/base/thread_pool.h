@@ -2,9 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace pf {
@@ -36,8 +36,14 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls work(thread) once for every thread in [0, size()) and returns when all have returned.
-  // One caller at a time. `work` may use barrier() any number of times, all threads alike.
-  void run(const std::function<void(int)>& work);
+  // One caller at a time. `work` may use barrier() any number of times, all threads alike. Nothing
+  // is copied or allocated.
+  template <class Work>
+  void run(Work&& work) {
+    using W = std::remove_reference_t<Work>;
+    run_call({[](void* w, int thread) { (*static_cast<W*>(w))(thread); },
+              const_cast<void*>(static_cast<const void*>(&work))});
+  }
   SpinBarrier& barrier() { return barrier_; }
 
   // Wakes the workers for the calls that will follow soon.
@@ -45,6 +51,11 @@ class ThreadPool {
   void end() { active_.store(false, std::memory_order_relaxed); }
 
  private:
+  struct Call {
+    void (*function)(void* work, int thread) = nullptr;
+    void* work = nullptr;
+  };
+  void run_call(Call call);
   void serve(int thread);
   void signal();
 
@@ -54,7 +65,7 @@ class ThreadPool {
   std::atomic<uint32_t> running_{0};  // workers inside the present call
   std::atomic<bool> active_{false};
   std::atomic<bool> stop_{false};
-  const std::function<void(int)>* work_ = nullptr;  // valid while running_ > 0
+  Call call_;  // the present one, while running_ > 0
   std::vector<std::thread> workers_;
 };
 

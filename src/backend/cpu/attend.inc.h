@@ -1,9 +1,9 @@
 // Attention over tiles of kKeyTile keys, compiled by each instruction-set file for itself: included
 // inside its anonymous namespace after Lanes (16 floats: load, store, splat, add, mul, max, fma,
-// load_pair, max_of, sum_of) and these are defined: kQueryBlock queries and kKeyGroups groups of 16
-// keys side by side (scores), kQueryBlock queries and kValueLanes accumulators (values). They fill
-// the registers and are no part of any sum: a score is one sum over d, an accumulator one sum over
-// the keys, so a query has the same bits alone and in any block. No include guard.
+// load_pair, max_of, sum_of) and kQueryBlock, kKeyGroups, kValueLanes are defined: queries, groups
+// of 16 keys and accumulators side by side. They fill the registers and are no part of any sum: a
+// score is one sum over d, an accumulator one over the keys, so a query has the same bits alone and
+// in any block. No include guard.
 
 // Up to kQueryBlock queries and what of the present tile each sees: keys [from, upto), not empty.
 struct QueryBlock {
@@ -12,7 +12,6 @@ struct QueryBlock {
   int64_t from[kQueryBlock], upto[kQueryBlock];
 };
 using Scores = float[kKeyTile];
-
 // Dot products of Q queries with G groups of 16 keys: one sum each, d upward.
 template <class T, int Q, int G>
 inline void score_groups(const QueryBlock& b, const void* const* keys, int64_t D, Scores* scores) {
@@ -70,19 +69,17 @@ inline void add_all_values(const float* const* p, const float* keep, const void*
   for (; d < D; d += 16) add_values<T, Q, 1>(p, keep, values, from, upto, d, D, acc);
 }
 
-// Scores of one query -> weights e^(score - max), in place, over n_groups groups; returns by what
-// its state shrinks. Unseen keys get weight 0, whatever stands there.
+// Scores of one query -> weights e^(score - max), in place; returns by what its state shrinks.
 inline float weigh(float* p, int64_t from, int64_t upto, int64_t n_groups, float* max, float* sum) {
-  for (int64_t j = 0; j < from; ++j) p[j] = -INFINITY;
-  for (int64_t j = upto; j < 16 * n_groups; ++j) p[j] = -INFINITY;
-  Lanes most = load_lanes(p);
-  for (int64_t g = 1; g < n_groups; ++g) most = max_lanes(load_lanes(p + 16 * g), most);
+  std::fill(p, p + from, -INFINITY);
+  std::fill(p + upto, p + 16 * n_groups, -INFINITY);
+  Lanes most = splat(*max);
+  for (int64_t g = 0; g < n_groups; ++g) most = max_lanes(load_lanes(p + 16 * g), most);
   float before = *max, top = max_of(most);
-  top = top > before ? top : before;
   for (int64_t g = 0; g < n_groups; ++g)
     for (int64_t j = 16 * g; j < 16 * g + 16; ++j) p[j] = exp_nonpositive(p[j] - top);
-  Lanes total = load_lanes(p);
-  for (int64_t g = 1; g < n_groups; ++g) total = add_lanes(total, load_lanes(p + 16 * g));
+  Lanes total = splat(0.0f);
+  for (int64_t g = 0; g < n_groups; ++g) total = add_lanes(total, load_lanes(p + 16 * g));
   float keep = exp_nonpositive(before - top);
   *max = top;
   *sum = *sum * keep + sum_of(total);
@@ -91,15 +88,15 @@ inline float weigh(float* p, int64_t from, int64_t upto, int64_t n_groups, float
 
 // Online softmax (Milakov & Gimelshein 2018): per tile the new maximum, then sum and accumulator
 // are scaled once and extended. What all queries of a block see is added together, the edges of
-// each on their own: a key that a query does not see is never multiplied with, not even by 0.
+// each alone: a key that a query does not see is never multiplied with, not even by 0.
 template <class T, int Q>
 inline void attend_block(const QueryBlock& b, const void* const* keys, const void* const* values,
                          int64_t D) {
   alignas(64) Scores p[Q];
   const float* weights[Q];
   float keep[Q];
-  int64_t begin = b.from[0], end = b.upto[0], last = end;
-  for (int q = 1; q < Q; ++q) {
+  int64_t begin = 0, end = kKeyTile, last = 0;
+  for (int q = 0; q < Q; ++q) {
     begin = b.from[q] > begin ? b.from[q] : begin;
     end = b.upto[q] < end ? b.upto[q] : end;
     last = b.upto[q] > last ? b.upto[q] : last;
@@ -110,37 +107,31 @@ inline void attend_block(const QueryBlock& b, const void* const* keys, const voi
     weights[q] = p[q];
     keep[q] = weigh(p[q], b.from[q], b.upto[q], n_groups, b.state[q] + D, b.state[q] + D + 1);
   }
-  if (begin >= end) {  // they see nothing together
-    for (int q = 0; q < Q; ++q)
-      add_all_values<T, 1>(weights + q, keep + q, values, b.from[q], b.upto[q], D, b.state + q);
-    return;
-  }
-  const float one = 1;
-  for (int q = 0; q < Q; ++q) {
-    if (b.from[q] == begin) continue;
-    add_all_values<T, 1>(weights + q, keep + q, values, b.from[q], begin, D, b.state + q);
-    keep[q] = one;
-  }
+  if (begin > end) begin = end = last;  // they see nothing together
+  auto add_own = [&](int q, int64_t from, int64_t upto) {
+    if (from >= upto) return;
+    add_all_values<T, 1>(weights + q, keep + q, values, from, upto, D, b.state + q);
+    keep[q] = 1;
+  };
+  for (int q = 0; q < Q; ++q) add_own(q, b.from[q], b.upto[q] < begin ? b.upto[q] : begin);
   add_all_values<T, Q>(weights, keep, values, begin, end, D, b.state);
-  for (int q = 0; q < Q; ++q)
-    if (b.upto[q] > end)
-      add_all_values<T, 1>(weights + q, &one, values, end, b.upto[q], D, b.state + q);
+  std::fill_n(keep, Q, 1.0f);
+  for (int q = 0; q < Q; ++q) add_own(q, end, b.upto[q]);
 }
 
 template <class T, int Q>
 inline void attend_some(int n, const QueryBlock& b, const void* const* keys,
                         const void* const* values, int64_t D) {
-  if (n == Q) return attend_block<T, Q>(b, keys, values, D);
+  if (n == Q) attend_block<T, Q>(b, keys, values, D);
   if constexpr (Q > 1) attend_some<T, Q - 1>(n, b, keys, values, D);
 }
 
 template <class T>
 void attend(const AttendArgs& a) {
   for (int64_t first = 0; first < a.n_keys; first += kKeyTile) {
-    const void* const* keys = a.keys + first / 16;
-    const void* const* values = a.values + first / 16;
+    const void *const *keys = a.keys + first / 16, *const *values = a.values + first / 16;
     QueryBlock b;
-    int n = 0;
+    int n = 0;  // in the block
     for (int64_t q = 0; q < a.n_queries; ++q) {
       int64_t from = a.from[q] - first, upto = a.upto[q] - first;
       from = from > 0 ? from : 0;
@@ -149,8 +140,8 @@ void attend(const AttendArgs& a) {
       b.query[n] = a.queries[q];
       b.state[n] = a.states[q];
       b.from[n] = from;
-      b.upto[n++] = upto;
-      if (n < kQueryBlock) continue;
+      b.upto[n] = upto;
+      if (++n < kQueryBlock) continue;
       attend_block<T, kQueryBlock>(b, keys, values, a.head_width);
       n = 0;
     }

@@ -72,7 +72,7 @@ class CpuForward {
 
  private:
   void embed(const Batch& batch, Range rows);
-  void prepare_rope(const Batch& batch);
+  void prepare_rope(const Batch& batch, Range rows);
   void run_layer(const Batch& batch, int64_t layer, int thread);
   std::byte* packed(int64_t m, int thread) const;
   void product(const PackedMatrix& w, int64_t m, float* y, int64_t ldy, bool add, int which,

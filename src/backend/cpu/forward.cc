@@ -60,11 +60,11 @@ int64_t CpuForward::scratch_bytes() const {
 
 void CpuForward::run(const Batch& batch) {
   check(batch.n_rows() <= max_rows_, "more rows than the backend was made for");
-  prepare_rope(batch);
   attention_.plan(batch, *plane_);
   pool_.run([&](int thread) {
     Range rows = split_range(batch.n_rows(), 1, pool_.size(), thread);
     embed(batch, rows);
+    prepare_rope(batch, rows);
     pool_.barrier().wait();
     for (int64_t layer = 0; layer < model_.L; ++layer) {
       if (options_.tap) {
@@ -97,9 +97,9 @@ void CpuForward::embed(const Batch& batch, Range rows) {
   }
 }
 
-void CpuForward::prepare_rope(const Batch& batch) {
+void CpuForward::prepare_rope(const Batch& batch, Range rows) {
   int64_t half = model_.D / 2;
-  for (int64_t r = 0; r < batch.n_rows(); ++r)
+  for (int64_t r = rows.begin; r < rows.end; ++r)
     for (int64_t i = 0; i < half; ++i) {
       double angle = static_cast<double>(batch.positions[static_cast<size_t>(r)]) *
                      static_cast<double>(model_.rope.inverse[static_cast<size_t>(i)]);

@@ -1,4 +1,5 @@
 // Plain loops: right everywhere, and the meaning that the other files are tested against.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
