@@ -164,7 +164,7 @@ void put_nibbles(std::byte* out, const float* q, int offset) {
   }
 }
 
-inline void search_block(TensorType type, const float* x, std::byte* out) {
+void quantize_block(TensorType type, const float* x, std::byte* out) {
   float q[kGroup];
   if (type == TensorType::kQ4_1) {
     Fit fit = search_with_min(x, {0, 15}, q);
@@ -181,22 +181,6 @@ inline void search_block(TensorType type, const float* x, std::byte* out) {
   }
 }
 
-// The same source for wider registers where the machine has them: lanes are summed in one order, so
-// the bits are the same.
-using BlockQuantizer = void (*)(TensorType type, const float* x, std::byte* out);
-void quantize_block(TensorType type, const float* x, std::byte* out) { search_block(type, x, out); }
-#if defined(__x86_64__)
-[[gnu::target("avx2"), gnu::flatten]] void quantize_block_avx2(TensorType type, const float* x,
-                                                               std::byte* out) {
-  search_block(type, x, out);
-}
-BlockQuantizer choose_quantizer() {
-  return __builtin_cpu_supports("avx2") ? quantize_block_avx2 : quantize_block;
-}
-#else
-BlockQuantizer choose_quantizer() { return quantize_block; }
-#endif
-
 }  // namespace
 
 Status quantize_row(TensorType type, const float* x, int64_t n, std::byte* out) {
@@ -206,8 +190,7 @@ Status quantize_row(TensorType type, const float* x, int64_t n, std::byte* out) 
   for (int64_t i = 0; i < n; ++i) ok &= std::fabs(x[i]) <= kLargest;  // false for NaN
   if (!ok) return invalid("holds NaN, infinity or a magnitude above 65504");
   int64_t bytes = block_shape(type).bytes;
-  BlockQuantizer quantize = choose_quantizer();
-  for (int64_t i = 0; i < n; i += kGroup, out += bytes) quantize(type, x + i, out);
+  for (int64_t i = 0; i < n; i += kGroup, out += bytes) quantize_block(type, x + i, out);
   return {};
 }
 
