@@ -44,11 +44,13 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
 
 // Scratch for T rows. Names say what stands there while a layer runs.
 struct CpuScratch {
-  Buffer residual;                  // f32 [T, E]
-  Buffer qkv;                       // f32 [T, (H + 2G) D]
-  Buffer attended;                  // f32 [T, H D]
-  Buffer gate_up;                   // f32 [T, 2 F]
-  Buffer packed;                    // activations of one product, packed for its matrix
+  Buffer residual;    // f32 [T, E]
+  Buffer qkv;         // f32 [T, (H + 2G) D]
+  Buffer attended;    // f32 [T, H D]
+  Buffer gate_up;     // f32 [T, 2 F]
+  Buffer packed;      // activations of one product, packed for its matrix
+  Buffer own_packed;  // [threads]: one row, packed by each thread for itself
+  size_t own_packed_bytes = 0;
   Buffer row;                       // f32 [threads, max(E, F)]: one row on its way into `packed`
   Buffer hidden;                    // f32 [R, E]: final norm of the logit rows
   Buffer logits;                    // f32 [chunk, head rows]
@@ -70,8 +72,11 @@ class CpuForward {
 
  private:
   void embed(const Batch& batch, Range rows);
-  void prepare_rope(const Batch& batch);
+  void prepare_rope(const Batch& batch, Range rows);
   void run_layer(const Batch& batch, int64_t layer, int thread);
+  std::byte* packed(int64_t m, int thread) const;
+  void product(const PackedMatrix& w, int64_t m, float* y, int64_t ldy, bool add, int which,
+               int thread);
   void normalise(const std::vector<float>& weight, const PackedMatrix& next, Range rows, int64_t m,
                  int thread);
   void rotate_and_store(const Batch& batch, int64_t layer, Range rows);
@@ -83,6 +88,7 @@ class CpuForward {
   KvPlane* plane_;
   int64_t max_rows_;  // a whole tree fits, however few rows a step may have
   Attention attention_;
+  WorkShare shares_[2];
   CpuScratch s_;
 };
 
