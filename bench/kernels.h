@@ -52,6 +52,12 @@ void bench_rows(KernelBench& bench, const CpuModel& model);
 // Backend::forward and accept: m sequences, and m rows of one sequence.
 void bench_step(KernelBench& bench, Backend& backend);
 
+// One step of m sequences behind kStepContext tokens each, or of one with a chain of n_nodes
+// drafted: forward, head and accept rule, greedy; counts steps. Writes over the backend's blocks of
+// kStepBlock tokens, from the first on. The backend outlives the load.
+inline constexpr int32_t kStepContext = 64, kStepBlock = 16;
+Load step_load(Backend& backend, int32_t n_sequences, int32_t n_nodes);
+
 // Goals that speak of memory are judged only where the weights are far larger than the last cache.
 bool is_past_cache(int64_t weight_bytes);
 

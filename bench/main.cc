@@ -12,6 +12,8 @@ int main(int argc, char** argv) {
       "Exit codes: 0 done, 1 a goal was missed (--strict), 2 usage or file, 70 a fault.");
   pf::BenchRun run;
   pf::declare_kernels(&app, &run);
+  pf::declare_decode(&app, &run);
+  pf::declare_worker(&app, &run);
   try {
     app.parse(argc, argv);
     return run();

@@ -16,8 +16,9 @@ std::string cell_of(const Json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_number_integer()) return std::to_string(value.get<int64_t>());
   if (value.is_object()) return cell_of(value.value("median", Json(nullptr)));
+  double x = value.get<double>();
   char text[32];
-  std::snprintf(text, sizeof(text), "%.4g", value.get<double>());
+  std::snprintf(text, sizeof(text), std::fabs(x) >= 1e4 ? "%.0f" : "%.4g", x);
   return text;
 }
 
@@ -34,15 +35,19 @@ std::string table_of(const Json& lines) {
     for (const auto& [key, value] : line.items()) rows.back().push_back(cell_of(value));
   }
   std::vector<size_t> widths(rows[0].size(), 0);
+  std::vector<bool> is_text(rows[0].size(), false);  // stands on the left
   for (const auto& row : rows)
     for (size_t c = 0; c < widths.size() && c < row.size(); ++c)
       widths[c] = std::max(widths[c], row[c].size());
+  size_t column = 0;
+  for (const auto& [key, value] : lines[0].items()) is_text[column++] = value.is_string();
   std::string out;
   for (const auto& row : rows) {
     for (size_t c = 0; c < widths.size() && c < row.size(); ++c) {
       if (c > 0) out += "  ";
-      append_padded(row[c], widths[c], c == 0, &out);
+      append_padded(row[c], widths[c], is_text[c], &out);
     }
+    out.erase(out.find_last_not_of(' ') + 1);
     out += "\n";
   }
   return out;

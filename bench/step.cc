@@ -6,15 +6,13 @@
 namespace pf {
 namespace {
 
-constexpr int32_t kContext = 64;
-
 // Forward, head and accept rule at one place of the text, again and again; greedy.
 class StepScene {
  public:
   // n_sequences rows of sequences of their own, or one sequence with a chain of n_nodes drafted.
   StepScene(Backend& backend, int32_t n_sequences, int32_t n_nodes, int32_t block_tokens)
       : backend_(backend) {
-    int32_t per_sequence = (kContext + 1 + n_nodes) / block_tokens + 1;
+    int32_t per_sequence = (kStepContext + 1 + n_nodes) / block_tokens + 1;
     blocks_.resize(static_cast<size_t>(n_sequences * per_sequence));
     std::iota(blocks_.begin(), blocks_.end(), 0);
     for (int32_t i = 0; i < n_nodes; ++i) tree_.add_one_hot(7 + i, i - 1);
@@ -22,7 +20,7 @@ class StepScene {
     jobs_.resize(static_cast<size_t>(n_sequences));
     results_.resize(jobs_.size());
     for (int32_t s = 0; s < n_sequences; ++s) {
-      batch_.add(token_, kContext, &tree_,
+      batch_.add(token_, kStepContext, &tree_,
                  std::span(blocks_).subspan(static_cast<size_t>(s * per_sequence),
                                             static_cast<size_t>(per_sequence)),
                  Batch::Logits::kLast);
@@ -31,7 +29,7 @@ class StepScene {
       job.input.tree = &tree_;
       job.input.params = &params_;
       job.input.stop = &stop_;
-      job.input.position = kContext + 1;
+      job.input.position = kStepContext + 1;
       job.input.max_tokens = n_nodes + 1;
     }
   }
@@ -54,11 +52,6 @@ class StepScene {
   std::vector<AcceptResult> results_;
 };
 
-Load step_load(Backend& backend, int32_t n_sequences, int32_t n_nodes) {
-  auto scene = std::make_shared<StepScene>(backend, n_sequences, n_nodes, 16);
-  return [scene] { return scene->run(); };
-}
-
 void add_line(KernelBench& bench, const char* what, int32_t m, double bytes, const Kept& share,
               const Kept& slower, double steps_per_s) {
   bench.report->add("step", {{"rows", what},
@@ -73,6 +66,11 @@ void add_line(KernelBench& bench, const char* what, int32_t m, double bytes, con
 }
 
 }  // namespace
+
+Load step_load(Backend& backend, int32_t n_sequences, int32_t n_nodes) {
+  auto scene = std::make_shared<StepScene>(backend, n_sequences, n_nodes, kStepBlock);
+  return [scene] { return scene->run(); };
+}
 
 void bench_step(KernelBench& bench, Backend& backend) {
   double bytes = static_cast<double>(backend.info().bytes_per_step);

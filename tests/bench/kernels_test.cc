@@ -68,10 +68,59 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
     EXPECT_TRUE(ids.contains(id)) << id;
 }
 
+TEST_F(BenchProgram, QuickDecodeLeavesACompleteJson) {
+  ASSERT_EQ(
+      bench("decode --quick --model tiny --dtype bf16,int8 --threads 1,2 --sequences 1,3 --k 0,2 "
+            "--tokens 8 --json " +
+                in("j"),
+            in("out")),
+      0)
+      << said();
+  std::ifstream file(in("j"));
+  Json j = Json::parse(file);
+  EXPECT_EQ(j["sections"]["start"].size(), 2u * 2);
+  EXPECT_EQ(j["sections"]["decode"].size(), 2u * 2 * 2 * 2);
+  for (const Json& line : j["sections"]["decode"]) EXPECT_GE(line["tokens/step"], 1.0) << line;
+  EXPECT_TRUE(j["goals"].is_array());
+}
+
+// One request a line, one answer a line, and a wrong request does not end the worker.
+TEST_F(BenchProgram, WorkerAnswersLineByLine) {
+  std::ofstream(in("requests"))
+      << R"({"op": "info"})"
+         "\n"
+         R"({"op": "decode", "prompts": [[1, 2, 3], [4, 5]], "n": 6, "k": 0})"
+         "\n"
+         R"({"op": "decode", "prompts": [[1, 2, 3], [4, 5]], "n": 6, "k": 3})"
+         "\n"
+         R"({"op": "decode", "prompts": [[1, 999]], "n": 6, "k": 0})"
+         "\n"
+         R"({"op": "decode", "prompts": "no", "n": 6, "k": 0})"
+         "\n"
+         R"({"op": "rows", "m": 3, "seconds": 0.001})"
+         "\n"
+         R"({"op": "rows", "m": 65, "seconds": 0.001})"
+         "\n"
+         "no json\n";
+  ASSERT_EQ(bench("worker --model tiny --threads 1 <" + in("requests"), in("out")), 0) << said();
+  std::ifstream file(in("out"));
+  std::vector<Json> answers;
+  for (std::string line; std::getline(file, line);) answers.push_back(Json::parse(line));
+  ASSERT_EQ(answers.size(), 8u);
+  EXPECT_EQ(answers[0]["dtype"], "bf16");
+  for (const Json& tokens : answers[1]["tokens"]) EXPECT_EQ(tokens.size(), 6u);
+  EXPECT_EQ(answers[1]["steps"], 5);                      // behind the step that ran the prompts
+  EXPECT_EQ(answers[2]["tokens"], answers[1]["tokens"]);  // drafts change no token
+  EXPECT_GT(answers[5]["step_s"], 0.0);
+  for (size_t i : {3, 4, 6, 7}) EXPECT_TRUE(answers[i].contains("error")) << answers[i];
+}
+
 TEST_F(BenchProgram, RefusesInOneLine) {
   for (const char* arguments : {"kernels --model /no/such.gguf --part step --quick",
                                 "kernels --dtype int3 --quick", "kernels --part nothing", "nothing",
-                                "", "kernels --quick --part rows --model tiny --json /no/such/f"}) {
+                                "", "kernels --quick --part rows --model tiny --json /no/such/f",
+                                "decode --model /no/such.gguf", "worker",
+                                "worker --model tiny --draft d.gguf", "decode --dtype int3"}) {
     EXPECT_EQ(bench(arguments, in("out")), 2) << arguments;
     std::string text = said();
     EXPECT_THAT(text.substr(text.rfind("pilotfish-bench: ")), testing::EndsWith("\n"));

@@ -59,7 +59,7 @@ TEST(Report, TableShowsSectionsAndMarks) {
             "read     25.5\n"
             "barrier     -\n"
             "\ngoals\n"
-            "goal  value    asked  met    what\n"
+            "goal  value  asked    met  what\n"
             "C1     0.95  >= 0.93  yes  decode\n");
 }
 
