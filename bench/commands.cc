@@ -68,6 +68,10 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
       ->delimiter(',')
       ->type_name("NAME,NAME")
       ->check(CLI::IsMember({"products", "attention", "rows", "step", "growth"}).description(""));
+  command->add_option("--m", o->kernels.rows, "Rows, or sequences, of a step [1..16 and 512]")
+      ->delimiter(',')
+      ->type_name("N,N")
+      ->check(CLI::Range(1, 512).description(""));
   command->add_option("--rounds", o->kernels.protocol.n_rounds, "Steady pairs of each figure [30]")
       ->type_name("N")
       ->check(CLI::Range(1, 100000).description(""));

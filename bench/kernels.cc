@@ -34,7 +34,7 @@ std::string short_name(const std::string& model) {
   return std::filesystem::path(model).stem().string();
 }
 
-// Everything about one model in one dtype on one pool.
+// Everything about one model in one dtype on all pools.
 Status bench_model(const KernelsOptions& o, const std::string& name, const std::string& dtype,
                    const ProbeMemory& memory, std::vector<std::unique_ptr<ThreadPool>>& pools,
                    Report* report) {
@@ -48,11 +48,11 @@ Status bench_model(const KernelsOptions& o, const std::string& name, const std::
   }
   CpuOptions options;
   options.weights = *weights;
-  options.n_blocks = 128;
+  options.n_blocks = 64 * (kStepContext / kStepBlock + 1);  // 64 sequences, or one with 64 nodes
   options.max_context = 256;
   options.max_rows = 64;
   for (std::unique_ptr<ThreadPool>& pool : pools) {
-    KernelBench bench{short_name(name), dtype, *pool, memory, o.protocol, o.quick, report};
+    KernelBench bench{short_name(name), dtype, *pool, memory, o.protocol, o.quick, o.rows, report};
     if (wants(o, "products") || wants(o, "attention") || wants(o, "rows")) {
       CpuModel packed;
       packed.kernels = choose_kernels("");
@@ -73,7 +73,12 @@ Status bench_model(const KernelsOptions& o, const std::string& name, const std::
 
 }  // namespace
 
-Result<Report> bench_kernels(const KernelsOptions& o) {
+Result<Report> bench_kernels(const KernelsOptions& asked) {
+  KernelsOptions o = asked;
+  if (o.rows.empty()) {
+    o.rows = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 512};
+    if (o.quick) o.rows = {1, 4, 8, 12, 512};
+  }
   Report report("kernels");
   report.head()["kernels"] = choose_kernels("")->name;
   report.head()["rounds"] = o.protocol.n_rounds;

@@ -15,7 +15,8 @@ struct KernelsOptions {
   std::vector<std::string> models = {"smollm2-135m", "tinyllama-1.1b"};
   std::vector<std::string> dtypes = {"bf16", "int8", "int4"};
   std::vector<std::string> parts = {"products", "attention", "rows", "step", "growth"};
-  std::vector<int> threads;  // empty: 1 and the CPUs that the process may use
+  std::vector<int> threads;
+  std::vector<int> rows;  // m of the tables over m; empty: 1..16, and 512 of the products
   Protocol protocol;
   size_t probe_bytes = size_t{512} << 20;
   // Fewer shapes and row counts, and small sizes in the growth tables: a check that all of it runs.
@@ -33,6 +34,7 @@ struct KernelBench {
   const ProbeMemory& memory;
   Protocol protocol;
   bool quick;
+  std::vector<int> rows;  // as in KernelsOptions, but not empty
   Report* report;
 
   std::string at() const {  // behind the name of a goal
@@ -43,7 +45,7 @@ struct KernelBench {
   }
 };
 
-// Products of the layers and of the head, m = 1..16 and 512, with T(m) / T(1).
+// Products of the layers by m, with T(m) / T(1); of each kind of matrix and of the head at some m.
 void bench_products(KernelBench& bench, const CpuModel& model);
 // Attention of one layer after the other: decode, verify, several sequences, a prompt's chunk.
 void bench_attention(KernelBench& bench, const CpuModel& model);
@@ -54,7 +56,8 @@ void bench_step(KernelBench& bench, Backend& backend);
 
 // One step of m sequences behind kStepContext tokens each, or of one with a chain of n_nodes
 // drafted: forward, head and accept rule, greedy; counts steps. Writes over the backend's blocks of
-// kStepBlock tokens, from the first on. The backend outlives the load.
+// kStepBlock tokens, from the first on. The backend outlives the load and has
+// n_sequences * ((kStepContext + n_nodes) / kStepBlock + 1) blocks.
 inline constexpr int32_t kStepContext = 64, kStepBlock = 16;
 Load step_load(Backend& backend, int32_t n_sequences, int32_t n_nodes);
 

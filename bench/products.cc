@@ -159,9 +159,7 @@ void bench_products(KernelBench& bench, const CpuModel& model) {
     down.push_back(&l.down);
     for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down}) layers.push_back(w);
   }
-  std::vector<int64_t> all_m = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 512};
-  if (bench.quick) all_m = {1, 4, 8, 12, 512};
-  for (int64_t m : all_m) {
+  for (int m : bench.rows) {
     Figures f = measure(bench, model, layers, m);
     add_line(bench, "layers", layers, m, f);
     if (bench.quick || is_past_cache(bytes_of(layers))) judge(bench, m, f);
@@ -174,7 +172,9 @@ void bench_products(KernelBench& bench, const CpuModel& model) {
   for (const Group& g : {Group{"qkv", qkv}, Group{"o", o}, Group{"gate up", gate_up},
                          Group{"down", down}, Group{"head", head}})
     for (int64_t m : {1, 4, 16, 512}) {
-      if (bench.quick && m != 1) continue;
+      if (bench.quick ? m != 1
+                      : std::find(bench.rows.begin(), bench.rows.end(), m) == bench.rows.end())
+        continue;
       if (m == 512 && &g.matrices == &head) continue;  // a prompt needs one row of logits
       add_line(bench, g.name, g.matrices, m, measure(bench, model, g.matrices, m));
     }

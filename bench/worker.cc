@@ -10,7 +10,11 @@ namespace pf {
 namespace {
 
 constexpr size_t kProbeBytes = size_t{512} << 20;
-constexpr int32_t kMostRows = 64;
+constexpr int32_t kMostRows = 16;  // their blocks are fewer than those of one whole context
+constexpr int32_t kMostSequences = 64;
+constexpr int64_t kContext = 2048;
+
+static_assert(kMostRows * (kStepContext / kStepBlock + 1) <= kContext / kStepBlock);
 
 class Worker {
  public:
@@ -45,7 +49,7 @@ class Worker {
 
   Json rows(const Json& request) {
     int32_t m = request.at("m");
-    if (m < 1 || m > kMostRows) return {{"error", "m is not between 1 and 64"}};
+    if (m < 1 || m > kMostRows) return {{"error", "m is not between 1 and 16"}};
     Load step = step_load(driver_->target(), m, 0);
     step();  // warms up
     return {{"step_s", 1 / timed(step, request)}};
@@ -77,8 +81,8 @@ Status run_worker(const WorkerOptions& o) {
   e.quantization = o.dtype == "bf16" ? "none" : o.dtype;
   e.threads = o.threads;
   e.num_speculative_tokens = o.num_speculative_tokens;
-  e.max_num_seqs = kMostRows;
-  e.max_model_len = 2048;
+  e.max_num_seqs = kMostSequences;
+  e.max_model_len = kContext;
   e.speculation.clear();
   std::istringstream names(o.speculation);
   for (std::string name; std::getline(names, name, ',');) e.speculation.push_back(name);

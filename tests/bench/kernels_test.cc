@@ -50,7 +50,7 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
   EXPECT_EQ(j["sections"]["products"].size(), 3u * 2 * (5 + 5));
   EXPECT_EQ(j["sections"]["attention"].size(), 2u * 3);
   EXPECT_EQ(j["sections"]["rows"].size(), 3u * 3);
-  EXPECT_EQ(j["sections"]["step"].size(), 3u * 2 * (3 + 2));  // m = 1, 4, 8 and 4, 8
+  EXPECT_EQ(j["sections"]["step"].size(), 3u * 2 * (4 + 3));  // m = 1, 4, 8, 12 and 4, 8, 12
   EXPECT_EQ(j["sections"]["step host time"].size(), 2u * 4);
   std::set<std::string> grown;
   for (const Json& line : j["sections"]["growth"]) grown.insert(line["what"]);
@@ -99,7 +99,7 @@ TEST_F(BenchProgram, WorkerAnswersLineByLine) {
          "\n"
          R"({"op": "rows", "m": 3, "seconds": 0.001})"
          "\n"
-         R"({"op": "rows", "m": 65, "seconds": 0.001})"
+         R"({"op": "rows", "m": 17, "seconds": 0.001})"
          "\n"
          "no json\n";
   ASSERT_EQ(bench("worker --model tiny --threads 1 <" + in("requests"), in("out")), 0) << said();
