@@ -10,6 +10,7 @@
 #include "model/quantize.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
+#include "speculation/predicted_drafter.h"
 
 namespace pf {
 namespace {
@@ -117,6 +118,10 @@ std::string draft_weights(const EngineOptions& o) {
 // Makes the named drafters, in order of preference, and says what they are.
 Status add_drafters(const EngineOptions& o, const std::vector<std::string>& names,
                     const Models& models, CpuOptions cpu, EngineParts* parts) {
+  if (!names.empty()) {  // serves those requests that bring a text
+    parts->step.drafters.add(std::make_unique<PredictedDrafter>());
+    parts->info.drafters.push_back({"predicted", "predicted", "", parts->info.max_context, 0});
+  }
   cpu.weights = weights_of(draft_weights(o));
   for (const std::string& name : names) {
     DrafterDescription d{name, name, "", parts->info.max_context, 0};

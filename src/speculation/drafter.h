@@ -17,6 +17,17 @@ struct DraftTask {
   std::span<const int32_t> widths;  // empty: a chain
   AcceptPolicy policy;
   const SamplingParams* params = nullptr;  // the draft's: temperature may differ from the request's
+
+  // Levels that n_draft nodes of this shape have; one that is begun counts. Whoever proposes a
+  // chain where a tree was asked for goes no deeper: positions behind that may be beyond the
+  // context.
+  int32_t depth() const {
+    if (widths.empty()) return n_draft;
+    int32_t depth = 0;
+    for (int32_t level = 1, n = 0; n < n_draft && depth < static_cast<int32_t>(widths.size());)
+      n += level *= widths[static_cast<size_t>(depth++)];
+    return depth;
+  }
 };
 
 // Proposes tokens. One drafter serves all sequences of a step in one call; the engine thread owns
@@ -30,6 +41,8 @@ class Drafter {
   virtual int32_t plane() const { return -1; }
   // Positions that it can draft for lie below this.
   virtual int64_t max_context() const { return INT64_MAX; }
+  // The request has brought what this drafter lives on: it may serve whatever drafters it names.
+  virtual bool asked_for(const Sequence&) const { return false; }
   // How many of the last committed tokens its proposal would rest on now (an n-gram's length);
   // 0: it has nothing to say. Cheap. A model always has something to say.
   virtual int32_t match_length(const Sequence& sequence) = 0;

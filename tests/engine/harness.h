@@ -10,13 +10,14 @@
 #include "engine/step.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
+#include "speculation/predicted_drafter.h"
 
 namespace pf {
 
 struct HarnessOptions {
   HashModel model = {};
   int32_t draft_agreement = -1;  // of 64; < 0: no model drafter
-  bool ngram = false;
+  bool predicted = false, ngram = false;
   int32_t k = 0;
   std::vector<int32_t> tree = {};
   int32_t n_blocks = 512, block_tokens = 4;
@@ -48,6 +49,7 @@ class Harness {
         std::make_unique<HashBackend>(o.model, o.n_blocks, o.block_tokens, o.max_context);
     target = backend.get();
     parts.target = std::move(backend);
+    if (o.predicted) parts.drafters.add(std::make_unique<PredictedDrafter>());
     if (o.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(o.draft_agreement >= 0 ? 2 : 1));
     if (o.draft_agreement >= 0) {
       HashModel m = o.model;
