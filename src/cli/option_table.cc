@@ -189,12 +189,14 @@ void add_speculation(Table* t) {
   t->number<float>({"draft-rope-theta", "For a draft whose file has none; 0: the file's"}, 0, 1e9,
                    "needs a number in 0..1e9", PF_FIELD(engine.draft_rope_theta));
   t->add(
-      {"speculation", "Drafters to choose among, first match first: off, auto, ngram, model"},
+      {"speculation",
+       "Drafters to choose among, first match first: off, auto, ngram, suffix, model"},
       Kind::kList, "NAME,...",
       [](const std::string& v, Settings* s) {
         s->engine.speculation = split_list(v);
-        return s->engine.speculation.empty() ? invalid("needs a name: off, auto, ngram, model")
-                                             : Status();
+        return s->engine.speculation.empty()
+                   ? invalid("needs a name: off, auto, ngram, suffix, model")
+                   : Status();
       },
       [](const Settings& s) { return join_list(s.engine.speculation); });
   t->integer<int32_t>({"num-speculative-tokens", "Tokens drafted in a round; 0: none"}, 0,

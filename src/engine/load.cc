@@ -11,6 +11,7 @@
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
+#include "speculation/suffix_drafter.h"
 
 namespace pf {
 namespace {
@@ -41,9 +42,11 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o) {
   if (o.speculation == std::vector<std::string>{"auto"})
     return o.drafts.empty() ? std::vector<std::string>{"ngram"}
                             : std::vector<std::string>{"ngram", "model"};
+  constexpr std::string_view kKnown[] = {"ngram", "suffix", "model"};
   for (const std::string& name : o.speculation)
-    if (name != "ngram" && name != "model")
-      return invalid("--speculation " + name + ": no such drafter; known: off, auto, ngram, model");
+    if (std::find(std::begin(kKnown), std::end(kKnown), name) == std::end(kKnown))
+      return invalid("--speculation " + name +
+                     ": no such drafter; known: off, auto, ngram, suffix, model");
   if (wants(o, "model") && o.drafts.empty())
     return invalid("--speculation model needs a draft model: give one with --draft PATH");
   return o.speculation;
@@ -125,9 +128,12 @@ Status add_drafters(const EngineOptions& o, const std::vector<std::string>& name
   cpu.weights = weights_of(draft_weights(o));
   for (const std::string& name : names) {
     DrafterDescription d{name, name, "", parts->info.max_context, 0};
+    // Beside other drafters only a match worth trusting is used.
+    int32_t min_match = names.size() > 1 ? 2 : 1;
     if (name == "ngram") {
-      // Beside a model only a match worth trusting is used.
-      parts->step.drafters.add(std::make_unique<NgramDrafter>(names.size() > 1 ? 2 : 1));
+      parts->step.drafters.add(std::make_unique<NgramDrafter>(min_match));
+    } else if (name == "suffix") {
+      parts->step.drafters.add(std::make_unique<SuffixDrafter>(min_match));
     } else {
       const Model& draft = *models.draft;
       Result<std::unique_ptr<Backend>> backend = make_cpu_backend(

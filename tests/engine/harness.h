@@ -11,13 +11,14 @@
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
+#include "speculation/suffix_drafter.h"
 
 namespace pf {
 
 struct HarnessOptions {
   HashModel model = {};
   int32_t draft_agreement = -1;  // of 64; < 0: no model drafter
-  bool predicted = false, ngram = false;
+  bool predicted = false, ngram = false, suffix = false;
   int32_t k = 0;
   std::vector<int32_t> tree = {};
   int32_t n_blocks = 512, block_tokens = 4;
@@ -51,6 +52,8 @@ class Harness {
     parts.target = std::move(backend);
     if (o.predicted) parts.drafters.add(std::make_unique<PredictedDrafter>());
     if (o.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(o.draft_agreement >= 0 ? 2 : 1));
+    if (o.suffix)
+      parts.drafters.add(std::make_unique<SuffixDrafter>(o.draft_agreement >= 0 ? 2 : 1));
     if (o.draft_agreement >= 0) {
       HashModel m = o.model;
       m.agreement = o.draft_agreement;

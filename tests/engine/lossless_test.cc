@@ -128,6 +128,27 @@ TEST_P(Lossless, PredictedTextFirstThenNgramThenModel) {
   EXPECT_GT(rounds[2], 0);
 }
 
+TEST_P(Lossless, SuffixChainsAndTreesThatRememberEarlierOutputs) {
+  std::vector<std::vector<int32_t>> shapes = {{}, {2}, {3, 2, 1}, {2, 2, 2, 2}};
+  for (const auto& tree : shapes)
+    for (int32_t k : {1, 4, 8})
+      for (int32_t n : {1, 16}) {
+        Harness h({.suffix = true, .k = k, .tree = tree});
+        EXPECT_GT(expect_plain(&h, n, GetParam()).speculation.drafted, 0);
+        // The same prompts again: greedy outputs are known now.
+        Reply again = expect_plain(&h, n, GetParam());
+        if (GetParam().temperature == 0 && !GetParam().penalties) {
+          EXPECT_GT(again.speculation.accepted, 10 * n);
+        }
+      }
+}
+
+TEST_P(Lossless, SuffixWhenItMatchesElseModel) {
+  Harness h({.draft_agreement = 50, .suffix = true, .k = 4});
+  for (int32_t i = 0; i < 2; ++i)
+    EXPECT_GT(expect_plain(&h, 24, GetParam()).speculation.accepted, 0);
+}
+
 TEST_P(Lossless, NgramWhenItMatchesElseModel) {
   Harness h({.draft_agreement = 50, .ngram = true, .k = 4});
   Reply all = expect_plain(&h, 24, GetParam());
@@ -271,6 +292,8 @@ TEST(Law, RejectionWithAGreedyDraft) {
   expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
 }
 TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
+TEST(Law, RejectionWithSuffixChains) { expect_law({.suffix = true, .k = 3}); }
+TEST(Law, RejectionOverSuffixSiblings) { expect_law({.suffix = true, .k = 2, .tree = {3, 2}}); }
 TEST(Law, RejectionWithAPredictedText) {
   expect_law({.predicted = true, .k = 3}, {0, 1, 2, 3, 4, 0, 2, 1, 4});
 }
