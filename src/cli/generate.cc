@@ -115,13 +115,14 @@ int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock,
     if (o.json) std::printf("%s\n", json_of(*first).c_str());
     return kOk;
   }
-  // The first run also warmed everything up. Now both ways again, with the same draws; under
-  // another salt, or a drafter would only have to remember the answer.
-  request.set_cache_salt("again");
+  // The first run also warmed everything up. Now both ways again, with the same draws; each
+  // under a salt of its own, or a drafter would only have to remember the answer.
   request.mutable_sampling()->set_seed(first->completions(0).finish().seed());
   wire::GenerateRequest plain = request;
   plain.mutable_speculation()->Clear();
   plain.mutable_speculation()->set_mode(wire::Speculation::OFF);
+  plain.set_cache_salt("plain");
+  request.set_cache_salt("speculative");
   auto without = answer(plain, loaded, clock, 2, false);
   if (!without.ok()) return fail(without.status());
   auto with = answer(request, loaded, clock, 3, false);
