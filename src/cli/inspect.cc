@@ -46,6 +46,7 @@ void print_config(const std::string& path, const Model& m) {
   if (c.sliding_window > 0) row("sliding window", std::to_string(c.sliding_window));
   row("head", m.head_tokens.empty() ? (c.tied_head ? "tied to the embedding" : "of its own")
                                     : "of a reduced vocabulary");
+  if (m.takes_hidden()) row("input", "the target's hidden states: it drafts as eagle");
   if (m.shares_embedding) row("embedding", "none: the target's is used");
   int64_t kv = c.n_layers * 2 * c.n_kv_heads * c.head_width * 2;
   row("KV per token (16 bit)", std::to_string(kv) + " bytes");

@@ -175,9 +175,9 @@ void add_model(Table* t) {
 
 void add_speculation(Table* t) {
   t->section("Speculation", Scope::kEngine);
-  Option& draft =
-      t->add({"draft", "A draft model: a file, a folder, or self (the model's own first layers)"},
-             Kind::kList, "[NAME=]PATH|self", add_draft, print_drafts);
+  Option& draft = t->add(
+      {"draft", "A draft model or head: a file, a folder, or self (the model's own first layers)"},
+      Kind::kList, "[NAME=]PATH|self", add_draft, print_drafts);
   draft.repeatable = true;
   t->integer<int32_t>({"draft-layers", "Layers of a draft that is self; 0: all"}, 0, 100000,
                       PF_FIELD(engine.draft_layers));
@@ -190,12 +190,12 @@ void add_speculation(Table* t) {
                    "needs a number in 0..1e9", PF_FIELD(engine.draft_rope_theta));
   t->add(
       {"speculation",
-       "Drafters to choose among, first match first: off, auto, ngram, suffix, model"},
+       "Drafters to choose among, first match first: off, auto, ngram, suffix, model, eagle"},
       Kind::kList, "NAME,...",
       [](const std::string& v, Settings* s) {
         s->engine.speculation = split_list(v);
         return s->engine.speculation.empty()
-                   ? invalid("needs a name: off, auto, ngram, suffix, model")
+                   ? invalid("needs a name: off, auto, ngram, suffix, model, eagle")
                    : Status();
       },
       [](const Settings& s) { return join_list(s.engine.speculation); });

@@ -9,6 +9,8 @@
 
 namespace pf {
 
+class Backend;
+
 // One sequence that this drafter serves in this step.
 struct DraftTask {
   const Sequence* sequence = nullptr;
@@ -28,6 +30,14 @@ struct DraftTask {
       n += level *= widths[static_cast<size_t>(depth++)];
     return depth;
   }
+};
+
+// What the target has computed for one sequence in this step, once its tokens are committed.
+struct AbsorbTask {
+  const Sequence* sequence = nullptr;
+  int64_t first = 0;              // position of the first row
+  std::span<const int32_t> rows;  // of the target's last forward, position by position
+  int64_t filled = 0;             // of the drafter's plane, before and (set by it) after
 };
 
 // Proposes tokens. One drafter serves all sequences of a step in one call; the engine thread owns
@@ -52,6 +62,12 @@ class Drafter {
   // proposed `tree` and `path` was accepted, when n_tokens were committed before the round.
   virtual int64_t filled_after(const DraftTree& tree, std::span<const int32_t> path,
                                int64_t n_tokens) const = 0;
+  // Whether it lives on what the target computes: then `absorb` is called in every step, with all
+  // sequences that had rows, before their blocks can be shared; and its plane needs no catch-up.
+  virtual bool absorbs() const { return false; }
+  virtual void absorb(std::span<AbsorbTask>, const Backend&) {}
+  // The second sequence begins as a copy of the first, whose prompt it shares.
+  virtual void fork(const Sequence&, const Sequence&) {}
   // The first blocks' K and V appear in the second ones, in its plane too.
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
   // The sequence is over.

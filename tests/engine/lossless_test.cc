@@ -128,6 +128,74 @@ TEST_P(Lossless, PredictedTextFirstThenNgramThenModel) {
   EXPECT_GT(rounds[2], 0);
 }
 
+// A head that says what the target says keeps everything: so its plane was right in every slot, and
+// it was ready in every round, through chunked prompts, prefix hits and rejected drafts.
+TEST_P(Lossless, EagleHeadOfEveryQualityShapeAndBatch) {
+  std::vector<std::vector<int32_t>> shapes = {{}, {3}, {3, 2, 1}, {1, 3, 1, 2}};
+  for (const auto& tree : shapes)
+    for (int32_t agreement : {0, 40, 64})
+      for (int32_t k : {1, 4})
+        for (int32_t n : {1, 7, 33}) {
+          Harness h({.eagle_agreement = agreement, .k = k, .tree = tree});
+          for (int32_t again = 0; again < 2; ++again) {  // the second time with prefix hits
+            Reply all = expect_plain(&h, n, GetParam());
+            EXPECT_GT(all.speculation.drafted, 0);
+            if (agreement == 64 && tree.empty() && !GetParam().penalties) {
+              EXPECT_EQ(all.speculation.accepted, all.speculation.drafted);
+            }
+          }
+        }
+}
+
+TEST_P(Lossless, EagleHeadFillsItsPlaneWhileNgramsDraft) {
+  for (const auto& tree : {std::vector<int32_t>{}, std::vector<int32_t>{2, 2}}) {
+    Harness h({.eagle_agreement = 64, .ngram = true, .k = 4, .tree = tree});
+    expect_plain(&h, 24, GetParam());
+    std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
+    EXPECT_GT(rounds[0], 0);
+    EXPECT_GT(rounds[1], 0);
+  }
+}
+
+TEST_P(Lossless, EagleHeadBesideAModel) {
+  Harness h({.draft_agreement = 30, .eagle_agreement = 50, .k = 4});
+  expect_plain(&h, 16, GetParam(), [](Request* r) {
+    r->speculation.drafters = {r->ticket % 2 == 0 ? "model" : "eagle"};
+  });
+  for (int64_t rounds : h.step->snapshot().rounds_per_drafter) EXPECT_GT(rounds, 0);
+}
+
+TEST_P(Lossless, EagleHeadAfterForcedPreemption) {
+  for (bool caching : {true, false}) {
+    Harness h({.eagle_agreement = 64, .k = 4, .n_blocks = 90, .prefix_caching = caching});
+    Reply all = expect_plain(&h, 24, GetParam());
+    EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+    if (!GetParam().penalties) {
+      EXPECT_EQ(all.speculation.accepted, all.speculation.drafted);
+    }
+  }
+}
+
+// Siblings share the prompt in the head's plane too, and each of them can draft from its first
+// round on: with a head that is always right every round but the last ones is full.
+TEST_P(Lossless, EagleHeadDraftsForSiblingsAtOnce) {
+  for (int32_t n_prompt : {2, 3, 4, 5, 8, 9, 30}) {
+    Harness h({.eagle_agreement = 64, .k = 4});
+    auto r = h.request(prompt_of(n_prompt, 3), 21);
+    shape(r.get(), {GetParam().temperature, false});
+    r->n = 3;
+    Request asked = *r;
+    h.submit(std::move(r));
+    h.run();
+    for (int32_t i = 0; i < 3; ++i) {
+      const Reply& reply = h.replies[{asked.ticket, i}];
+      EXPECT_EQ(reply.tokens, plain_run(h.options.model, asked, i, 256).tokens);
+      EXPECT_EQ(reply.speculation.accepted, reply.speculation.drafted);
+      EXPECT_EQ(reply.speculation.rounds, 4) << "sibling " << i << " of " << n_prompt;
+    }
+  }
+}
+
 TEST_P(Lossless, SuffixChainsAndTreesThatRememberEarlierOutputs) {
   std::vector<std::vector<int32_t>> shapes = {{}, {2}, {3, 2, 1}, {2, 2, 2, 2}};
   for (const auto& tree : shapes)
@@ -292,6 +360,10 @@ TEST(Law, RejectionWithAGreedyDraft) {
   expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
 }
 TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
+TEST(Law, RejectionWithAnEagleHead) { expect_law({.eagle_agreement = 20, .k = 3}); }
+TEST(Law, RejectionOverAnEagleHeadsSiblings) {
+  expect_law({.eagle_agreement = 20, .k = 2, .tree = {3, 2}});
+}
 TEST(Law, RejectionWithSuffixChains) { expect_law({.suffix = true, .k = 3}); }
 TEST(Law, RejectionOverSuffixSiblings) { expect_law({.suffix = true, .k = 2, .tree = {3, 2}}); }
 TEST(Law, RejectionWithAPredictedText) {

@@ -24,7 +24,7 @@ class RealEngine {
   explicit RealEngine(const Run& run) : inbox_(256), outbox_(4096) {
     EngineOptions o;
     o.model = real_model_path();
-    o.drafts = {{"", draft_model_path()}};
+    o.drafts = {{"", draft_model_path()}, {"", draft_head_path()}};
     o.speculation = run.speculation;
     o.num_speculative_tokens = run.k;
     o.speculation_tree = run.tree;
@@ -118,7 +118,7 @@ TEST_P(RealModel, BatchesAndPrefixHitsWithoutSpeculation) {
 }
 
 TEST_P(RealModel, EveryDrafterAndDepth) {
-  for (const char* drafter : {"ngram", "model"})
+  for (const char* drafter : {"ngram", "suffix", "model", "eagle"})
     for (int32_t k : {1, 2, 4, 8}) {
       RealEngine engine({.speculation = {drafter}, .k = k});
       expect_plain(&engine, 7, GetParam());
@@ -133,9 +133,18 @@ TEST_P(RealModel, BothDraftersInEveryBatchWithPrefixHits) {
 }
 
 TEST_P(RealModel, Trees) {
-  RealEngine engine({.speculation = {"model"}, .k = 3, .tree = {3, 2, 1}});
-  expect_plain(&engine, 7, GetParam());
+  for (const char* drafter : {"suffix", "model", "eagle"}) {
+    RealEngine engine({.speculation = {drafter}, .k = 3, .tree = {3, 2, 1}});
+    expect_plain(&engine, 7, GetParam());
+    EXPECT_GT(engine.accepted, 0) << drafter;
+  }
+}
+
+TEST_P(RealModel, AHeadBehindNgramsWithPrefixHitsAndPreemption) {
+  RealEngine engine({.speculation = {"ngram", "eagle"}, .k = 4, .kv_blocks = 60, .block_size = 4});
+  for (size_t n : {1, 16, 16}) expect_plain(&engine, n, GetParam());
   EXPECT_GT(engine.accepted, 0);
+  EXPECT_GT(engine.step->snapshot().n_preemptions, 0);
 }
 
 TEST_P(RealModel, AfterForcedPreemption) {
@@ -192,6 +201,24 @@ TEST(RealModelLoad, RefusesWithWhatWhereAndWhatToDo) {
   EXPECT_NE(message([](auto* o) { o->model = "/nonexistent.gguf"; }).find("/nonexistent.gguf"),
             std::string::npos);
   EXPECT_NE(message([](auto* o) { o->speculation = {"model"}; }).find("--draft"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->speculation = {"eagle"}; }).find("--draft"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) {
+              o->speculation = {"eagle"};
+              o->drafts = {{"", draft_model_path()}};
+            }).find("name model"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) {
+              o->speculation = {"model"};
+              o->drafts = {{"", draft_head_path()}};
+            }).find("name eagle"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) {
+              o->drafts = {{"", draft_head_path()}, {"", draft_head_path()}};
+            }).find("second draft head"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->model = draft_head_path(); }).find("--draft"),
             std::string::npos);
   EXPECT_NE(message([](auto* o) { o->speculation = {"oracle"}; }).find("known:"),
             std::string::npos);

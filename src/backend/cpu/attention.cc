@@ -98,8 +98,9 @@ Attention::Attention(int64_t n_heads, int64_t n_kv_heads, int64_t head_width,
 }
 
 int64_t Attention::begin_of(const Batch& batch, int32_t row) const {
-  if (sliding_window_ <= 0) return 0;
-  return std::max<int64_t>(0, batch.positions[static_cast<size_t>(row)] + 1 - sliding_window_);
+  if (sliding_window_ <= 0) return first_position_;
+  return std::max<int64_t>(first_position_,
+                           batch.positions[static_cast<size_t>(row)] + 1 - sliding_window_);
 }
 
 void Attention::plan(const Batch& batch, const KvPlane& plane) {

@@ -58,6 +58,9 @@ class Attention {
   Attention(int64_t n_heads, int64_t n_kv_heads, int64_t head_width, int64_t sliding_window,
             int64_t max_rows, int64_t max_context, int n_threads);
 
+  // Keys of positions before this do not exist; no row stands there.
+  void set_first_position(int64_t position) { first_position_ = position; }
+
   // Which rows meet which keys; the same for all layers. One thread.
   void plan(const Batch& batch, const KvPlane& plane);
   // queries f32 [T, ldq], scaled; out f32 [T, H D]. All threads; `barrier` meets them.
@@ -92,6 +95,7 @@ class Attention {
   }
 
   int64_t n_heads_, n_kv_heads_, head_width_, sliding_window_;
+  int64_t first_position_ = 0;
   int64_t n_splits_ = 0;      // of the longest row of this batch
   int64_t block_tokens_ = 0;  // of the plane
   Buffer states_;             // f32 [T, splits, H, D + 2]; touched as far as a batch needs it
