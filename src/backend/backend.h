@@ -89,6 +89,11 @@ class Backend {
   // K and V are written to this backend's plane.
   virtual void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) = 0;
 
+  // The same with the first n layers, the norm and the head only. What this writes of K and V, the
+  // forward that follows over the same rows writes again, bit by bit. Requires: 1 <= n_layers.
+  virtual void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                             std::span<DraftTree> trees) = 0;
+
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
   virtual void move_slots(std::span<const SlotMove> moves) = 0;
 };

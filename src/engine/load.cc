@@ -9,6 +9,7 @@
 #include "engine/memory_plan.h"
 #include "model/quantize.h"
 #include "speculation/eagle_drafter.h"
+#include "speculation/early_exit_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
@@ -34,7 +35,7 @@ bool wants(const EngineOptions& o, const std::string& drafter) {
   return std::find(o.speculation.begin(), o.speculation.end(), drafter) != o.speculation.end();
 }
 
-constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "model", "eagle"};
+constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "early-exit", "model", "eagle"};
 
 bool is_off(const EngineOptions& o) {
   return o.speculation.empty() || o.speculation == std::vector<std::string>{"off"};
@@ -89,6 +90,11 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const Model
     if (models.draft) names.push_back("model");
     return names;
   }
+  int64_t n_layers = models.target.config.n_layers;
+  if (wants(o, "early-exit") && (o.draft_layers < 1 || o.draft_layers >= n_layers))
+    return invalid("--speculation early-exit needs --draft-layers in 1.." +
+                   std::to_string(n_layers - 1) + "; the model has " + std::to_string(n_layers) +
+                   " (inspect --exit-layers measures them)");
   if (wants(o, "model") && !models.draft)
     return invalid(
         models.head ? "--speculation model: " + models.head_from.path +
@@ -185,6 +191,20 @@ Status add_resident(const Model& draft, const DraftOption& from, const Models& m
   return {};
 }
 
+Status add_early_exit(const EngineOptions& o, const Models& models, DrafterDescription d,
+                      EngineParts* parts) {
+  Result<Model> first = first_layers(models.target, o.draft_layers);
+  if (!first.ok()) return first.status();
+  std::string type = target_weights(o);
+  d.quantization = parts->info.dtype;
+  d.step_cost_ratio = static_cast<float>(packed_bytes(*first, type)) /
+                      static_cast<float>(packed_bytes(models.target, type));
+  parts->step.drafters.add(
+      std::make_unique<EarlyExitDrafter>(parts->step.target.get(), o.draft_layers));
+  parts->info.drafters.push_back(d);
+  return {};
+}
+
 // Makes the named drafters, in order of preference, and says what they are.
 Status add_drafters(const EngineOptions& o, const std::vector<std::string>& names,
                     const Models& models, CpuOptions cpu, EngineParts* parts) {
@@ -204,6 +224,8 @@ Status add_drafters(const EngineOptions& o, const std::vector<std::string>& name
       add(std::make_unique<NgramDrafter>(min_match));
     else if (name == "suffix")
       add(std::make_unique<SuffixDrafter>(min_match));
+    else if (name == "early-exit")
+      s = add_early_exit(o, models, d, parts);
     else if (name == "eagle")
       s = add_resident(*models.head, models.head_from, models, cpu, models.draft ? 2 : 1, d, parts);
     else

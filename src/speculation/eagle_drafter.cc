@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "speculation/propose_job.h"
 
 namespace pf {
 
@@ -30,21 +31,9 @@ int32_t EagleDrafter::match_length(const Sequence& sequence) {
 void EagleDrafter::propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) {
   jobs_.clear();
   for (const DraftTask& task : tasks) {
-    const Sequence& s = *task.sequence;
-    ProposeJob job;
-    job.base = s.n_tokens() - 1;
-    job.committed = std::span(s.tokens).last(1);
-    job.hidden = hidden_before(s, job.base);
+    ProposeJob job = propose_job(task, task.sequence->n_tokens() - 1);
+    job.hidden = hidden_before(*task.sequence, job.base);
     check(job.hidden != nullptr, "a head drafts without a hidden state");
-    job.blocks = s.table.blocks;
-    job.n_draft = task.n_draft;
-    job.widths = task.widths;
-    job.policy = task.policy;
-    job.params = task.params;
-    job.stop = &s.request->stop;
-    job.key = {s.request->seed, static_cast<uint32_t>(s.index)};
-    job.n_generated = static_cast<int32_t>(s.n_generated());
-    job.counts = s.counts.get();
     jobs_.push_back(job);
   }
   head_->propose(jobs_, trees);

@@ -9,6 +9,7 @@
 #include "engine/hash_model.h"
 #include "engine/step.h"
 #include "speculation/eagle_drafter.h"
+#include "speculation/early_exit_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
@@ -20,6 +21,7 @@ struct HarnessOptions {
   HashModel model = {};
   int32_t draft_agreement = -1;  // of 64; < 0: no model drafter
   int32_t eagle_agreement = -1;  // the same of a head over the target's hidden states
+  int32_t exit_agreement = -1;   // and of an early exit
   bool predicted = false, ngram = false, suffix = false;
   int32_t k = 0;
   std::vector<int32_t> tree = {};
@@ -68,6 +70,8 @@ class Harness {
                                 o.n_blocks, o.block_tokens},
           std::move(model)));
     }
+    if (o.exit_agreement >= 0)
+      parts.drafters.add(std::make_unique<EarlyExitDrafter>(target, o.exit_agreement));
     if (o.draft_agreement >= 0) {
       HashModel m = o.model;
       m.agreement = o.draft_agreement;

@@ -196,6 +196,27 @@ TEST_P(Lossless, EagleHeadDraftsForSiblingsAtOnce) {
   }
 }
 
+TEST_P(Lossless, EarlyExitOfEveryQualityShapeAndBatch) {
+  std::vector<std::vector<int32_t>> shapes = {{}, {3, 2, 1}};
+  for (const auto& tree : shapes)
+    for (int32_t agreement : {0, 40, 64})
+      for (int32_t k : {1, 4, 8})
+        for (int32_t n : {1, 7, 33}) {
+          Harness h({.exit_agreement = agreement, .k = k, .tree = tree});
+          Reply all = expect_plain(&h, n, GetParam());
+          EXPECT_GT(all.speculation.drafted, 0);
+          if (agreement == 64 && tree.empty() && !GetParam().penalties) {
+            EXPECT_EQ(all.speculation.accepted, all.speculation.drafted);
+          }
+        }
+}
+
+TEST_P(Lossless, EarlyExitBehindNgramsAfterForcedPreemption) {
+  Harness h({.exit_agreement = 40, .ngram = true, .k = 4, .n_blocks = 90});
+  expect_plain(&h, 24, GetParam());
+  EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+}
+
 TEST_P(Lossless, SuffixChainsAndTreesThatRememberEarlierOutputs) {
   std::vector<std::vector<int32_t>> shapes = {{}, {2}, {3, 2, 1}, {2, 2, 2, 2}};
   for (const auto& tree : shapes)
@@ -360,6 +381,7 @@ TEST(Law, RejectionWithAGreedyDraft) {
   expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
 }
 TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
+TEST(Law, RejectionWithAnEarlyExit) { expect_law({.exit_agreement = 20, .k = 3}); }
 TEST(Law, RejectionWithAnEagleHead) { expect_law({.eagle_agreement = 20, .k = 3}); }
 TEST(Law, RejectionOverAnEagleHeadsSiblings) {
   expect_law({.eagle_agreement = 20, .k = 2, .tree = {3, 2}});

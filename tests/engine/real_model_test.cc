@@ -15,6 +15,7 @@ struct Run {
   std::vector<std::string> speculation = {"off"};
   int32_t k = 0;
   std::vector<int32_t> tree = {};
+  int32_t draft_layers = 0;
   int32_t kv_blocks = 400;
   int32_t block_size = 16;
 };
@@ -27,6 +28,7 @@ class RealEngine {
     o.drafts = {{"", draft_model_path()}, {"", draft_head_path()}};
     o.speculation = run.speculation;
     o.num_speculative_tokens = run.k;
+    o.draft_layers = run.draft_layers;
     o.speculation_tree = run.tree;
     o.kv_blocks = run.kv_blocks;
     o.max_model_len = 128;
@@ -118,7 +120,7 @@ TEST_P(RealModel, BatchesAndPrefixHitsWithoutSpeculation) {
 }
 
 TEST_P(RealModel, EveryDrafterAndDepth) {
-  for (const char* drafter : {"ngram", "suffix", "model", "eagle"})
+  for (const char* drafter : {"ngram", "model"})
     for (int32_t k : {1, 2, 4, 8}) {
       RealEngine engine({.speculation = {drafter}, .k = k});
       expect_plain(&engine, 7, GetParam());
@@ -132,11 +134,27 @@ TEST_P(RealModel, BothDraftersInEveryBatchWithPrefixHits) {
   EXPECT_GT(engine.accepted, 0);
 }
 
+TEST_P(RealModel, SuffixesAndAHead) {
+  for (const char* drafter : {"suffix", "eagle"}) {
+    RealEngine engine({.speculation = {drafter}, .k = 4});
+    expect_plain(&engine, 7, GetParam());
+    EXPECT_GT(engine.accepted, 0) << drafter;
+  }
+}
+
 TEST_P(RealModel, Trees) {
   for (const char* drafter : {"suffix", "model", "eagle"}) {
     RealEngine engine({.speculation = {drafter}, .k = 3, .tree = {3, 2, 1}});
     expect_plain(&engine, 7, GetParam());
     EXPECT_GT(engine.accepted, 0) << drafter;
+  }
+}
+
+TEST_P(RealModel, EarlyExitInChainsAndTrees) {
+  for (const auto& tree : {std::vector<int32_t>{}, std::vector<int32_t>{2, 2, 1}}) {
+    RealEngine engine({.speculation = {"early-exit"}, .k = 3, .tree = tree, .draft_layers = 24});
+    expect_plain(&engine, 7, GetParam());
+    EXPECT_GT(engine.accepted, 0);
   }
 }
 
@@ -219,6 +237,13 @@ TEST(RealModelLoad, RefusesWithWhatWhereAndWhatToDo) {
             }).find("second draft head"),
             std::string::npos);
   EXPECT_NE(message([](auto* o) { o->model = draft_head_path(); }).find("--draft"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->speculation = {"early-exit"}; }).find("1..29"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) {
+              o->speculation = {"early-exit"};
+              o->draft_layers = 30;
+            }).find("--draft-layers"),
             std::string::npos);
   EXPECT_NE(message([](auto* o) { o->speculation = {"oracle"}; }).find("known:"),
             std::string::npos);

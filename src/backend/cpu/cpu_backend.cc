@@ -94,6 +94,13 @@ class CpuBackend final : public Backend {
   }
 
   void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override;
+  void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                     std::span<DraftTree> trees) override {
+    check(n_layers >= 1 && n_layers <= model_.L, "an early exit that the model does not have");
+    draft_layers_ = n_layers;
+    propose(jobs, trees);
+    draft_layers_ = 0;
+  }
 
   void copy_blocks(std::span<const BlockCopy> copies) override {
     for (BlockCopy c : copies) plane_.copy_block(c);
@@ -152,7 +159,8 @@ class CpuBackend final : public Backend {
   KvPlane plane_;
   CpuForward forward_;
   BackendInfo info_;
-  Batch batch_;  // of the last forward
+  Batch batch_;               // of the last forward
+  int64_t draft_layers_ = 0;  // of the present proposal; 0: all
   std::vector<Growth> growing_;
   std::vector<const float*> features_;  // by row of the present pass; empty but for a head
   std::vector<std::vector<TokenProbability>> top_;  // by thread
@@ -189,7 +197,7 @@ void CpuBackend::propose_together(std::span<const ProposeJob> jobs, std::span<Dr
       growing_.push_back(
           {j, {DraftTree::kRoot}, static_cast<int32_t>(batch_.logit_rows.size()) - 1, {}});
   }
-  forward_.run(batch_, features_);
+  forward_.run(batch_, features_, draft_layers_);
   keep_outputs();
   for (int32_t depth = 1; !growing_.empty(); ++depth) {
     grow_level(jobs, trees, depth);
@@ -217,7 +225,7 @@ void CpuBackend::feed_level(std::span<const ProposeJob> jobs, std::span<const Dr
     }
     if (takes_hidden()) add_features(job, g, tree);
   }
-  forward_.run(batch_, features_);
+  forward_.run(batch_, features_, draft_layers_);
   keep_outputs();
 }
 

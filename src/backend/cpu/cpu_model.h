@@ -68,7 +68,8 @@ class CpuForward {
   CpuForward(const CpuModel& model, const CpuOptions& options, ThreadPool& pool, KvPlane* plane);
 
   // Batch as in Backend::forward. `features` [T] of [E]: for a head over hidden states.
-  void run(const Batch& batch, std::span<const float* const> features = {});
+  // `n_layers`: so many of the first; 0: all.
+  void run(const Batch& batch, std::span<const float* const> features = {}, int64_t n_layers = 0);
 
   // Of the last run: hidden states behind the final norm, of a logit row and of any row.
   std::span<const float> logit_hidden(int32_t logit_row) const {

@@ -57,7 +57,8 @@ int64_t CpuForward::scratch_bytes() const {
   return static_cast<int64_t>(total) + attention_.bytes();
 }
 
-void CpuForward::run(const Batch& batch, std::span<const float* const> features) {
+void CpuForward::run(const Batch& batch, std::span<const float* const> features, int64_t n_layers) {
+  if (n_layers == 0) n_layers = model_.L;
   check(batch.n_rows() <= max_rows_, "more rows than the backend was made for");
   prepare_rope(batch);
   attention_.plan(batch, *plane_);
@@ -65,7 +66,7 @@ void CpuForward::run(const Batch& batch, std::span<const float* const> features)
     Range rows = split_range(batch.n_rows(), 1, pool_.size(), thread);
     embed(batch, rows);
     if (model_.fc.n > 0) mix(batch, features, rows, thread);
-    for (int64_t layer = 0; layer < model_.L; ++layer) {
+    for (int64_t layer = 0; layer < n_layers; ++layer) {
       if (options_.tap) {
         pool_.barrier().wait();
         if (thread == 0)
@@ -78,7 +79,7 @@ void CpuForward::run(const Batch& batch, std::span<const float* const> features)
     finish(batch, thread);
   });
   if (options_.tap)
-    options_.tap(model_.L - 1, {s_.residual.as<float>(), {batch.n_rows(), model_.E}});
+    options_.tap(n_layers - 1, {s_.residual.as<float>(), {batch.n_rows(), model_.E}});
 }
 
 void CpuForward::embed(const Batch& batch, Range rows) {
