@@ -71,7 +71,8 @@ int64_t Attention::bytes() const {
 }
 
 int64_t Attention::begin_of(const Batch& batch, int32_t row) const {
-  return sliding_window_ > 0 ? std::max<int64_t>(0, end_of(batch, row) - sliding_window_) : 0;
+  if (sliding_window_ <= 0) return first_position_;
+  return std::max<int64_t>(first_position_, end_of(batch, row) - sliding_window_);
 }
 
 void Attention::plan(const Batch& batch, const KvPlane& plane) {

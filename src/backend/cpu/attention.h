@@ -26,6 +26,9 @@ class Attention {
   Attention(int64_t n_heads, int64_t n_kv_heads, int64_t head_width, int64_t sliding_window,
             int64_t max_rows, int64_t max_context, int n_threads);
 
+  // Keys of positions before this do not exist; no row stands there.
+  void set_first_position(int64_t position) { first_position_ = position; }
+
   // Which rows meet which keys; the same for all layers. One thread.
   void plan(const Batch& batch, const KvPlane& plane);
   // queries f32 [T, ldq], scaled; out f32 [T, H D], complete behind the next barrier. All threads;
@@ -68,7 +71,8 @@ class Attention {
   int64_t state_width() const { return head_width_ + kKeyGroup; }  // aligned accumulators
 
   int64_t n_heads_, n_kv_heads_, head_width_, sliding_window_;
-  int64_t max_states_;        // (row, split) pairs of a wave
+  int64_t max_states_;  // (row, split) pairs of a wave
+  int64_t first_position_ = 0;
   int64_t n_splits_ = 0;      // of the longest row of this batch
   int64_t wave_splits_ = 1;   // of a wave; waves begin at multiples of it
   int64_t block_tokens_ = 0;  // of the plane

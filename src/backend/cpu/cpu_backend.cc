@@ -30,7 +30,7 @@ class CpuBackend final : public Backend {
     for (const CpuLayer& l : model_.layers)
       for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down})
         info_.bytes_per_step += w->bytes();
-    info_.bytes_per_step += model_.head.bytes();
+    info_.bytes_per_step += model_.head.bytes() + model_.fc.bytes();
     info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
     info_.kv_bytes = plane_.bytes();
     info_.scratch_bytes = forward_.scratch_bytes();
@@ -90,7 +90,19 @@ class CpuBackend final : public Backend {
     }
   }
 
+  std::span<const float> hidden(int32_t row) const override {
+    check(options_.keep_hidden, "the backend was not made to keep hidden states");
+    return forward_.kept_hidden(row);
+  }
+
   void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override;
+  void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                     std::span<DraftTree> trees) override {
+    check(n_layers >= 1 && n_layers <= model_.L, "an early exit that the model does not have");
+    draft_layers_ = n_layers;
+    propose(jobs, trees);
+    draft_layers_ = 0;
+  }
 
   void copy_blocks(std::span<const BlockCopy> copies) override {
     for (BlockCopy c : copies) plane_.copy_block(c);
@@ -112,15 +124,12 @@ class CpuBackend final : public Backend {
       out[static_cast<size_t>(model_.head_tokens[i])] = logits[i];
   }
 
+  bool takes_hidden() const { return model_.fc.n > 0; }
   int32_t first_logit_row(const AcceptJob& job) const {
-    const Segment& s = batch_.segments[static_cast<size_t>(job.segment)];
-    auto at = std::lower_bound(batch_.logit_rows.begin(), batch_.logit_rows.end(),
-                               s.first_row + s.n_plain - 1);
-    return static_cast<int32_t>(at - batch_.logit_rows.begin());
+    return batch_.first_logit_row(batch_.segments[static_cast<size_t>(job.segment)]);
   }
   int32_t n_rows(const AcceptJob& job) const {
-    const Segment& s = batch_.segments[static_cast<size_t>(job.segment)];
-    return s.n_rows - s.n_plain + 1;
+    return Batch::n_logit_rows(batch_.segments[static_cast<size_t>(job.segment)]);
   }
 
   void propose_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
@@ -132,8 +141,13 @@ class CpuBackend final : public Backend {
     std::vector<int32_t> next;    // those of the level that is added
     int32_t first_logit_row = 0;  // of the present pass
     bool complete = false;
+    // A head's own hidden states, f32 [1 + nodes, E]: of the root, then of the nodes that were fed.
+    std::vector<float> outputs;
   };
+  std::span<Growth> growing() { return std::span(growing_).first(n_growing_); }
   void feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees);
+  void add_features(const ProposeJob& job, const Growth& g, const DraftTree& tree);
+  void keep_outputs();
   void grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees, int32_t depth);
   void grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits, int32_t depth,
                 DraftTree* tree, std::vector<TokenProbability>* top) const;
@@ -145,8 +159,10 @@ class CpuBackend final : public Backend {
   CpuForward forward_;
   BackendInfo info_;
   Batch batch_;  // of the last forward: its segments and logit rows; of a draft, all of it
+  int64_t draft_layers_ = 0;     // of the present proposal; 0: all
   std::vector<Growth> growing_;  // the first n_growing_ of them are
   size_t n_growing_ = 0;
+  std::vector<const float*> features_;  // by row of the present pass; empty but for a head
   std::vector<std::vector<TokenProbability>> top_;  // by thread
 };
 
@@ -171,30 +187,33 @@ void CpuBackend::propose_together(std::span<const ProposeJob> jobs, std::span<Dr
   if (growing_.size() < jobs.size()) growing_.resize(jobs.size());
   top_.resize(static_cast<size_t>(pool_.size()));
   batch_.clear();
+  features_.clear();
   for (size_t j = 0; j < jobs.size(); ++j) {
     trees[j].clear();
     batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks,
                jobs[j].n_draft > 0 ? Batch::Logits::kLast : Batch::Logits::kNone);
+    for (size_t i = 0; takes_hidden() && i < jobs[j].committed.size(); ++i)
+      features_.push_back(jobs[j].hidden + static_cast<int64_t>(i) * model_.E);
     if (jobs[j].n_draft <= 0) continue;
     Growth& g = growing_[n_growing_++];
     g.job = j;
     g.open.assign(1, DraftTree::kRoot);
     g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
   }
-  forward_.run(batch_);
+  forward_.run(batch_, features_, draft_layers_);
+  keep_outputs();
   for (int32_t depth = 1; n_growing_ > 0; ++depth) {
     grow_level(jobs, trees, depth);
-    if (n_growing_ == 0) return;
-    feed_level(jobs, trees);
-    forward_.run(batch_);
+    if (n_growing_ > 0) feed_level(jobs, trees);
   }
 }
 
-// A chain's node is a plain row behind what is there; a tree is fed with its root again, so that
-// its nodes lie behind it.
+// Feeds the new level. A chain's node is a plain row behind what is there; a tree is fed with its
+// root again, so that its nodes lie behind it.
 void CpuBackend::feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees) {
   batch_.clear();
-  for (Growth& g : std::span(growing_).first(n_growing_)) {
+  features_.clear();
+  for (Growth& g : growing()) {
     const ProposeJob& job = jobs[g.job];
     const DraftTree& tree = trees[g.job];
     int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
@@ -205,6 +224,34 @@ void CpuBackend::feed_level(std::span<const ProposeJob> jobs, std::span<const Dr
     } else {
       g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) + 1 + g.open.front();
       batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
+    }
+    if (takes_hidden()) add_features(job, g, tree);
+  }
+  forward_.run(batch_, features_, draft_layers_);
+  keep_outputs();
+}
+
+// Of the rows that feed_level has just added: the root's is the target's, a node's is what the head
+// said of the node above.
+void CpuBackend::add_features(const ProposeJob& job, const Growth& g, const DraftTree& tree) {
+  int32_t first = 0;
+  if (job.widths.empty())
+    first = tree.size() - 1;
+  else
+    features_.push_back(job.hidden + static_cast<int64_t>(job.committed.size() - 1) * model_.E);
+  for (int32_t n = first; n < tree.size(); ++n)
+    features_.push_back(g.outputs.data() + (1 + tree.parents[static_cast<size_t>(n)]) * model_.E);
+}
+
+// What the head said of the nodes of the level that was just fed.
+void CpuBackend::keep_outputs() {
+  if (!takes_hidden()) return;
+  for (Growth& g : growing()) {
+    int32_t first = g.open.front(), last = g.open.back();  // -1: the root
+    g.outputs.resize(static_cast<size_t>((2 + last) * model_.E));
+    for (int32_t n = first; n <= last; ++n) {
+      std::span<const float> from = forward_.logit_hidden(g.first_logit_row + n - first);
+      std::copy(from.begin(), from.end(), g.outputs.begin() + (1 + n) * model_.E);
     }
   }
 }

@@ -19,7 +19,7 @@ size_t packed_bytes(const CpuModel& m, int64_t rows) {
   };
   for (const CpuLayer& l : m.layers)
     for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down}) see(*w);
-  see(m.head);
+  for (const PackedMatrix* w : {&m.head, &m.fc}) see(*w);
   return static_cast<size_t>(most);
 }
 
@@ -43,8 +43,10 @@ CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadP
   s_.packed = Buffer(packed_bytes(model, T));
   s_.own_packed_bytes = packed_bytes(model, 1);
   s_.own_packed = Buffer(s_.own_packed_bytes * static_cast<size_t>(pool.size()));
-  s_.row = Buffer(float_bytes(pool.size() * std::max(model.E, model.F)));
+  s_.row = Buffer(float_bytes(pool.size() * row_width()));
   s_.hidden = Buffer(float_bytes(T * model.E));
+  if (options.keep_hidden) s_.kept = Buffer(float_bytes(T * model.E));
+  if (model.fc.n > 0) attention_.set_first_position(1);
   s_.logits = Buffer(float_bytes(chunk * model.head_rows));
   s_.cosine.resize(static_cast<size_t>(T * model.D / 2));
   s_.sine.resize(s_.cosine.size());
@@ -53,20 +55,22 @@ CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadP
 int64_t CpuForward::scratch_bytes() const {
   size_t total = s_.cosine.size() * 8;
   for (const Buffer* b : {&s_.residual, &s_.qkv, &s_.attended, &s_.gate_up, &s_.packed,
-                          &s_.own_packed, &s_.row, &s_.hidden, &s_.logits})
+                          &s_.own_packed, &s_.row, &s_.hidden, &s_.kept, &s_.logits})
     total += b->bytes();
   return static_cast<int64_t>(total) + attention_.bytes();
 }
 
-void CpuForward::run(const Batch& batch) {
+void CpuForward::run(const Batch& batch, std::span<const float* const> features, int64_t n_layers) {
+  if (n_layers == 0) n_layers = model_.L;
   check(batch.n_rows() <= max_rows_, "more rows than the backend was made for");
   attention_.plan(batch, *plane_);
   pool_.run([&](int thread) {
     Range rows = split_range(batch.n_rows(), 1, pool_.size(), thread);
     embed(batch, rows);
     prepare_rope(batch, rows);
+    if (model_.fc.n > 0) mix(batch, features, thread);
     pool_.barrier().wait();
-    for (int64_t layer = 0; layer < model_.L; ++layer) {
+    for (int64_t layer = 0; layer < n_layers; ++layer) {
       if (options_.tap) {
         pool_.barrier().wait();
         if (thread == 0)
@@ -76,11 +80,10 @@ void CpuForward::run(const Batch& batch) {
       run_layer(batch, layer, thread);
     }
     pool_.barrier().wait();
-    finish(batch,
-           split_range(static_cast<int64_t>(batch.logit_rows.size()), 1, pool_.size(), thread));
+    finish(batch, thread);
   });
   if (options_.tap)
-    options_.tap(model_.L - 1, {s_.residual.as<float>(), {batch.n_rows(), model_.E}});
+    options_.tap(n_layers - 1, {s_.residual.as<float>(), {batch.n_rows(), model_.E}});
 }
 
 void CpuForward::embed(const Batch& batch, Range rows) {
@@ -95,6 +98,25 @@ void CpuForward::embed(const Batch& batch, Range rows) {
       for (int64_t i = 0; i < E; ++i) x[i] = to_float(row[i]);
     }
   }
+}
+
+// Embedding and hidden state of the token before, each normalised, to what enters the first layer.
+void CpuForward::mix(const Batch& batch, std::span<const float* const> features, int thread) {
+  const CpuKernels& k = *model_.kernels;
+  int64_t E = model_.E, T = batch.n_rows();
+  Range rows = split_range(T, 1, pool_.size(), thread), packs = T > 1 ? rows : Range{0, T};
+  check(static_cast<int64_t>(features.size()) == T, "a head needs a hidden state for every row");
+  float *row = s_.row.as<float>() + thread * row_width(), *residual = s_.residual.as<float>();
+  if (T == 1) pool_.barrier().wait();  // its embedding is one thread's, its packing everyone's
+  for (int64_t r = packs.begin; r < packs.end; ++r) {
+    k.rms_norm(residual + r * E, model_.embedding_norm.data(), model_.epsilon, E, row);
+    k.rms_norm(features[static_cast<size_t>(r)], model_.hidden_norm.data(), model_.epsilon, E,
+               row + E);
+    pack_activation(k, model_.fc, row, r, T, packed(T, thread));
+  }
+  // With one row nobody may write the residual while others still read it.
+  if (T == 1) pool_.barrier().wait();
+  product(model_.fc, T, residual, E, false, 1, thread);
 }
 
 void CpuForward::prepare_rope(const Batch& batch, Range rows) {
@@ -133,7 +155,7 @@ void CpuForward::run_layer(const Batch& batch, int64_t layer, int thread) {
   int64_t T = batch.n_rows(), E = model_.E, F = model_.F, wide = model_.qkv_width();
   Range own = split_range(T, 1, pool_.size(), thread), packs = T > 1 ? own : Range{0, T};
   float *residual = s_.residual.as<float>(), *attended = s_.attended.as<float>();
-  float* row = s_.row.as<float>() + thread * std::max(E, F);
+  float* row = s_.row.as<float>() + thread * row_width();
 
   normalise(w.attention_norm, w.qkv, packs, T, thread);
   product(w.qkv, T, s_.qkv.as<float>(), wide, false, 0, thread);
@@ -159,7 +181,7 @@ void CpuForward::run_layer(const Batch& batch, int64_t layer, int thread) {
 // RMS norm of rows of m, packed for the product that follows.
 void CpuForward::normalise(const std::vector<float>& weight, const PackedMatrix& next, Range rows,
                            int64_t m, int thread) {
-  float* row = s_.row.as<float>() + thread * std::max(model_.E, model_.F);
+  float* row = s_.row.as<float>() + thread * row_width();
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     model_.kernels->rms_norm(s_.residual.as<float>() + r * model_.E, weight.data(), model_.epsilon,
                              model_.E, row);
@@ -194,11 +216,18 @@ void CpuForward::rotate_and_store(const Batch& batch, int64_t layer, Range rows)
   }
 }
 
-void CpuForward::finish(const Batch& batch, Range rows) {
+void CpuForward::finish(const Batch& batch, int thread) {
+  int64_t E = model_.E;
+  auto norm = [&](int64_t row, float* out) {
+    model_.kernels->rms_norm(s_.residual.as<float>() + row * E, model_.final_norm.data(),
+                             model_.epsilon, E, out);
+  };
+  Range rows = split_range(static_cast<int64_t>(batch.logit_rows.size()), 1, pool_.size(), thread);
   for (int64_t i = rows.begin; i < rows.end; ++i)
-    model_.kernels->rms_norm(
-        s_.residual.as<float>() + batch.logit_rows[static_cast<size_t>(i)] * model_.E,
-        model_.final_norm.data(), model_.epsilon, model_.E, s_.hidden.as<float>() + i * model_.E);
+    norm(batch.logit_rows[static_cast<size_t>(i)], s_.hidden.as<float>() + i * E);
+  if (!options_.keep_hidden) return;
+  Range all = split_range(batch.n_rows(), 1, pool_.size(), thread);
+  for (int64_t r = all.begin; r < all.end; ++r) norm(r, s_.kept.as<float>() + r * E);
 }
 
 View<float, 2> CpuForward::logits(int32_t first, int32_t n) {

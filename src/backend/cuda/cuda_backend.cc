@@ -94,6 +94,16 @@ class CudaBackend final : public Backend {
     draft_.propose(jobs, trees);
   }
 
+  void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                     std::span<DraftTree> trees) override {
+    check(n_layers >= 1 && n_layers <= model_.L, "an early exit that the model does not have");
+    draft_.propose(jobs, trees, n_layers);
+  }
+
+  std::span<const float> hidden(int32_t) const override {
+    die("the CUDA backend was not made to keep hidden states");
+  }
+
   void copy_blocks(std::span<const BlockCopy> copies) override {
     if (copies.empty()) return;
     moves_.begin();
@@ -193,6 +203,9 @@ int32_t n_cuda_devices(std::string* why_none) {
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
                                                    const CudaOptions& options, ThreadPool& pool) {
+  if (model.takes_hidden())
+    return invalid(
+        "a head over the target's hidden states has no CUDA kernels yet; run it with --device cpu");
   if (Status s = check_shapes(model.config, model.head.rows()); !s.ok()) return s;
   return options.numbers == CudaOptions::Numbers::kF16
              ? make<f16>(model, embedding_of, options, pool)

@@ -69,12 +69,13 @@ CudaDraft<A>::CudaDraft(const CudaModel<A>& model, const CudaOptions& options,
       stream_(stream),
       staging_(size_t{1} << 14),
       candidates_(int64_t{max_rows_} * top_n_),
+      slices_(chunk_rows_ * kernels::n_slices_of(model.head_rows) * top_n_),
       n_listed_(max_rows_),
       all_open_(max_rows_),
       tokens_(max_rows_) {
   for (DeviceBuffer<int32_t>& open : open_) open = DeviceBuffer<int32_t>(max_rows_);
   cuda_check(cudaMemsetAsync(all_open_.data(), 0, all_open_.bytes(), stream_));
-  device_.forward = [this](const Batch& batch) { forward_->run(batch); };
+  device_.forward = [this](const Batch& batch) { forward_->run(batch, nullptr, n_layers_); };
   device_.list = [this](int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out) {
     list_on_host(first, n, out);
   };
@@ -82,14 +83,16 @@ CudaDraft<A>::CudaDraft(const CudaModel<A>& model, const CudaOptions& options,
 
 template <class A>
 int64_t CudaDraft<A>::scratch_bytes() const {
-  return static_cast<int64_t>(staging_.bytes() + candidates_.bytes() + n_listed_.bytes() +
-                              all_open_.bytes() + 2 * open_[0].bytes() + tokens_.bytes() +
-                              trees_.bytes());
+  return static_cast<int64_t>(staging_.bytes() + candidates_.bytes() + slices_.bytes() +
+                              n_listed_.bytes() + all_open_.bytes() + 2 * open_[0].bytes() +
+                              tokens_.bytes() + trees_.bytes());
 }
 
 // As many jobs at once as their longest pass has room for; alone or together gives the same bits.
 template <class A>
-void CudaDraft<A>::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+void CudaDraft<A>::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees,
+                           int64_t n_layers) {
+  n_layers_ = n_layers;
   for (size_t first = 0; first < jobs.size();) {
     size_t end = first;
     int64_t n = 0;
@@ -143,7 +146,7 @@ void CudaDraft<A>::run_committed(std::span<const ProposeJob> jobs) {
   for (const ProposeJob& job : jobs)
     if (job.n_draft == 0)
       batch_.add(job.committed, job.base, nullptr, job.blocks, Batch::Logits::kNone);
-  forward_->run(batch_);
+  forward_->run(batch_, nullptr, n_layers_);
   rules_.clear();
   grow_.clear();
   for (size_t j : order_) {
@@ -176,7 +179,7 @@ void CudaDraft<A>::feed_level(std::span<const ProposeJob> jobs, int32_t depth, i
     batch_.add({&kOnDevice, 1}, job.base + static_cast<int64_t>(job.committed.size()) + depth - 2,
                nullptr, job.blocks, Batch::Logits::kLast);
   }
-  forward_->run(batch_, tokens_.data());
+  forward_->run(batch_, tokens_.data(), n_layers_);
 }
 
 template <class A>
@@ -205,10 +208,11 @@ void CudaDraft<A>::fetch(const Layout& layout, std::span<DraftTree> trees) {
 
 template <class A>
 void CudaDraft<A>::list(int32_t first, int64_t n, const int32_t* open) {
-  kernels::list_candidates<float>(
-      {candidates_.data() + int64_t{first} * top_n_, {n, top_n_}}, {n_listed_.data() + first, {n}},
-      forward_->logits(first, static_cast<int32_t>(n)), {open + first, {n}},
-      {model_.device_tokens.data(), {model_.device_tokens.size()}}, stream_);
+  kernels::list_candidates({candidates_.data() + int64_t{first} * top_n_, {n, top_n_}},
+                           {n_listed_.data() + first, {n}},
+                           {slices_.data(), {n, kernels::n_slices_of(model_.head_rows), top_n_}},
+                           forward_->logits(first, static_cast<int32_t>(n)), {open + first, {n}},
+                           {model_.device_tokens.data(), {model_.device_tokens.size()}}, stream_);
 }
 
 template <class A>

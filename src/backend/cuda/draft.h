@@ -20,8 +20,8 @@ class CudaDraft {
   CudaDraft(const CudaModel<A>& model, const CudaOptions& options, CudaForward<A>* forward,
             cudaStream_t stream);
 
-  // Trees in the jobs' order, cleared first.
-  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
+  // Trees in the jobs' order, cleared first. n_layers: the model's first so many only; 0: all.
+  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees, int64_t n_layers = 0);
   int64_t scratch_bytes() const;
 
  private:
@@ -49,6 +49,7 @@ class CudaDraft {
   CudaForward<A>* forward_;
   const cudaStream_t stream_;
 
+  int64_t n_layers_ = 0;  // of the present call
   DraftLevels levels_;
   DraftLevels::Device device_;
   Batch batch_;
@@ -63,6 +64,7 @@ class CudaDraft {
   Staging::Part<kernels::TokenValue> biases_;
   Staging::Part<int32_t> end_ids_;
   DeviceBuffer<kernels::TokenValue> candidates_;  // [max_rows, top_n]
+  DeviceBuffer<kernels::TokenValue> slices_;      // scratch of the listing
   DeviceBuffer<int32_t> n_listed_;                // [max_rows]
   DeviceBuffer<int32_t> all_open_;                // [max_rows] zeros: every place is in use
   DeviceBuffer<int32_t> open_[2];                 // [max_rows] of the present level and the next

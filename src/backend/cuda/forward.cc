@@ -71,7 +71,7 @@ int64_t CudaForward<A>::scratch_bytes() const {
 }
 
 template <class A>
-void CudaForward<A>::run(const Batch& batch, const int32_t* tokens) {
+void CudaForward<A>::run(const Batch& batch, const int32_t* tokens, int64_t n_layers) {
   const int64_t T = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
   check(T <= max_rows_, "more rows than the backend was made for");
   if (T == 0) return;
@@ -82,7 +82,8 @@ void CudaForward<A>::run(const Batch& batch, const int32_t* tokens) {
       {tokens ? tokens : staging_.at(tokens_), {T}}, stream_);
   kernels::rope_angles({angles_.data(), {T, model_.D / 2, 2}}, staging_.view(positions_),
                        {model_.rope_inverse.data(), {model_.D / 2}}, model_.rope_factor, stream_);
-  for (int64_t layer = 0; layer < model_.L; ++layer) run_layer(layer, T);
+  if (n_layers == 0) n_layers = model_.L;
+  for (int64_t layer = 0; layer < n_layers; ++layer) run_layer(layer, T);
   View<float, 2> picked{picked_.data(), {R, model_.E}};
   kernels::gather_rows<float, float>(picked, residual, staging_.view(logit_rows_), stream_);
   kernels::rms_norm(wide(hidden_, R, model_.E), View<const float, 2>(picked),

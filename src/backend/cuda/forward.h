@@ -24,8 +24,9 @@ class CudaForward {
   CudaForward(const CudaModel<A>& model, const CudaOptions& options, cudaStream_t stream);
 
   // Runs the batch. `tokens` [T] on the device stand for batch.tokens where given: a draft feeds
-  // what it has just drawn. Hidden states of the logit rows are kept until the next run.
-  void run(const Batch& batch, const int32_t* tokens = nullptr);
+  // what it has just drawn. n_layers: the first so many only; 0: all. Hidden states of the logit
+  // rows are kept until the next run.
+  void run(const Batch& batch, const int32_t* tokens = nullptr, int64_t n_layers = 0);
 
   // Logits float [n, head_rows] of logit rows `rows` (on the device), until the next call.
   // Requires: n <= head_chunk_rows.

@@ -107,8 +107,8 @@ void CudaJudge<A>::launch(int64_t n_rows, int32_t n_top) {
   View<kernels::RowLaw, 1> laws{laws_.data(), {n_rows}};
   auto* accepted = answers_.as<Accepted>();
   View<TokenValue, 2> top{reinterpret_cast<TokenValue*>(accepted + B), {n_rows, n_top}};
-  kernels::make_laws<float>(laws, top, logits, logits, staging_.view(sequence),
-                            staging_.view(sampling), staging_.view(accept), lists, trees, stream_);
+  kernels::make_laws(laws, top, logits, staging_.view(sequence), staging_.view(sampling),
+                     staging_.view(accept), lists, trees, stream_);
   kernels::accept({accepted, {B}}, {residual_.data(), {B, model_.V}},
                   {q_.data(), {B, trees_.q_capacity}}, logits, laws, staging_.view(sampling),
                   staging_.view(accept), lists, trees, stream_);
@@ -142,9 +142,8 @@ void CudaJudge<A>::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob>
     const auto R = static_cast<int64_t>(n);
     auto* logprobs = answers_.as<float>();
     auto* top = reinterpret_cast<TokenValue*>(logprobs + chunk_rows_ + chunk_rows_ % 2);
-    kernels::score_tokens<float>({logprobs, {R}}, {top, {R, n_top}},
-                                 forward_->logits(staging_.view(rows)), staging_.view(tokens),
-                                 stream_);
+    kernels::score_tokens({logprobs, {R}}, {top, {R, n_top}}, forward_->logits(staging_.view(rows)),
+                          staging_.view(tokens), stream_);
     size_t bytes = static_cast<size_t>(reinterpret_cast<std::byte*>(top + R * n_top) -
                                        answers_.as<std::byte>());
     cuda_check(cudaMemcpyAsync(answers_host_.data(), answers_.as(), bytes, cudaMemcpyDeviceToHost,
