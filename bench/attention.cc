@@ -64,20 +64,15 @@ class AttentionScene {
  private:
   void fill_plane(std::mt19937* rng) {
     std::normal_distribution<float> normal;
-    std::vector<float> line(static_cast<size_t>(kBlockTokens * model_.D));
-    for (float& v : line) v = normal(*rng);
+    std::vector<float> token(static_cast<size_t>(model_.D));
+    for (float& v : token) v = normal(*rng);
+    Segment all;  // one table of all blocks
+    all.blocks = blocks_;
+    const auto n_slots = static_cast<int64_t>(blocks_.size()) * kBlockTokens;
     for (int64_t l = 0; l < model_.L; ++l)
-      for (BlockId b : blocks_)
-        for (int which = 0; which < 2; ++which)
-          for (int64_t g = 0; g < model_.G; ++g) {
-            std::byte* to = plane_.at(l, b, which, g, 0);
-            for (size_t i = 0; i < line.size(); ++i) {
-              if (model_.f32)
-                reinterpret_cast<float*>(to)[i] = line[i];
-              else
-                reinterpret_cast<bf16*>(to)[i] = to_bf16(line[i]);
-            }
-          }
+      for (int64_t slot = 0; slot < n_slots; ++slot)
+        for (int64_t g = 0; g < model_.G; ++g)
+          plane_.store(l, all, slot, g, token.data(), token.data());
   }
 
   const CpuModel& model_;

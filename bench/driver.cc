@@ -18,7 +18,7 @@ Result<EngineParts> load_synthetic(const EngineOptions& o) {
   if (!weights.ok()) return weights.status();
   Result<Model> model = open_model(o.model, *weights);
   if (!model.ok()) return model.status();
-  Result<MemoryPlan> plan = plan_memory(o, *model, nullptr, available_memory_bytes());
+  Result<MemoryPlan> plan = plan_memory(o, *model, {}, available_memory_bytes());
   if (!plan.ok()) return plan.status();
   EngineParts parts;
   parts.pool = std::make_unique<ThreadPool>(o.threads);

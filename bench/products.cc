@@ -53,12 +53,16 @@ class Product {
     size_t end = std::min(next_ + piece_, matrices_.size());
     double bytes = 0;
     for (size_t i = next_; i < end; ++i) bytes += static_cast<double>(matrices_[i]->bytes());
+    // Neighbouring products take turns in two shares, as in the forward pass: while one is in use,
+    // the other is wound back.
+    WorkShare shares[] = {WorkShare(pool.size()), WorkShare(pool.size())};
     pool.run([&](int thread) {
       for (size_t i = next_; i < end; ++i) {
         const PackedMatrix* w = matrices_[i];
-        multiply(kernels_, {w, rows_.at(w->k).as(), m_, out_.as<float>(), width_, false}, thread,
-                 pool.size());
+        multiply(kernels_, {w, rows_.at(w->k).as(), m_, out_.as<float>(), width_, false},
+                 &shares[i % 2], thread);
         pool.barrier().wait();
+        if (thread == 0) shares[i % 2].reset();
       }
     });
     next_ = end == matrices_.size() ? 0 : end;

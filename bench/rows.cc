@@ -20,7 +20,7 @@ void bench_rows(KernelBench& bench, const CpuModel& model) {
   const CpuKernels& k = *model.kernels;
   std::vector<float> x = normal_values(std::max(model.E, 2 * model.F)), out(x.size());
   const PackedMatrix& wide = model.layers[0].down;
-  Buffer chunk(static_cast<size_t>(packed_rows_bytes(wide.format, wide.n_steps, kChunkRows)));
+  Buffer chunk(static_cast<size_t>(packed_rows_bytes(wide.format, wide.n_steps, kMaxChunkRows)));
   ThreadPool alone(1);
   struct Kernel {
     const char* name;
@@ -34,7 +34,7 @@ void bench_rows(KernelBench& bench, const CpuModel& model) {
        [&] { k.rms_norm(x.data(), x.data(), 1e-5f, model.E, out.data()); }},
       {"silu times up", model.F, 12 * F, 5 * F,
        [&] { k.silu_mul(x.data(), x.data() + model.F, model.F, out.data()); }},
-      {"pack a row", model.F, 4 * F + static_cast<double>(chunk.bytes()) / kChunkRows, F,
+      {"pack a row", model.F, 4 * F + static_cast<double>(chunk.bytes()) / kMaxChunkRows, F,
        [&] { k.pack_row(wide.format, x.data(), model.F, wide.n_steps, 0, 1, chunk.as()); }}};
   for (const Kernel& kernel : kernels) {
     std::vector<Load> subjects = {[&] {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "backend/cpu/cpu_backend.h"
+#include "engine/device.h"
 #include "engine/memory_plan.h"
 #include "model/quantize.h"
 #include "speculation/eagle_drafter.h"
@@ -22,13 +22,6 @@ int32_t usable_cpus() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));
-}
-
-CpuOptions::Weights weights_of(const std::string& type) {
-  if (type == "fp32") return CpuOptions::Weights::kF32;
-  if (type == "int8") return CpuOptions::Weights::kInt8;
-  if (type == "int4") return CpuOptions::Weights::kInt4;
-  return CpuOptions::Weights::kBf16;
 }
 
 bool wants(const EngineOptions& o, const std::string& drafter) {
@@ -61,12 +54,6 @@ Status check_speculation(const EngineOptions& o) {
 }
 
 Status check_options(const EngineOptions& o) {
-  if (o.device == "cuda")
-    return Status(Code::kUnavailable,
-                  "--device cuda: this build has no CUDA backend; use --device cpu");
-  if (o.dtype == "fp16")
-    return invalid(
-        "--dtype fp16: the CPU computes in bf16 (FP16 files are converted once at load) or fp32");
   if (o.max_num_batched_tokens < o.max_num_seqs)
     return invalid("--max-num-batched-tokens " + std::to_string(o.max_num_batched_tokens) +
                    " is below --max-num-seqs " + std::to_string(o.max_num_seqs) +
@@ -79,6 +66,13 @@ struct Models {
   // May borrow from the target. What they are made from is named for messages.
   std::optional<Model> draft, head;
   DraftOption draft_from, head_from;
+};
+
+// What the parts below are made from.
+struct Loading {
+  const EngineOptions& options;
+  Device device;
+  const Models& models;
 };
 
 // `auto` becomes what is there: n-grams first, then the head or the model that was given.
@@ -157,22 +151,13 @@ EngineInfo describe(const Models& models, const MemoryPlan& plan, const Backend&
   return info;
 }
 
-std::string target_weights(const EngineOptions& o) {
-  if (o.quantization != "none") return o.quantization;
-  return o.dtype == "fp32" ? "fp32" : "bf16";
-}
-std::string draft_weights(const EngineOptions& o) {
-  if (o.draft_quantization != "none") return o.draft_quantization;
-  return o.dtype == "fp32" ? "fp32" : "bf16";
-}
-
 // A resident draft on its own KV plane, described.
-Status add_resident(const Model& draft, const DraftOption& from, const Models& models,
-                    const CpuOptions& cpu, int32_t plane, DrafterDescription d,
-                    EngineParts* parts) {
-  bool embeds = !draft.shares_embedding;
+Status add_resident(const Loading& loading, const DraftOption& from, ResidentModel resident,
+                    int32_t plane, DrafterDescription d, EngineParts* parts) {
+  const Model& draft = *resident.model;
+  resident.embedding_of = draft.shares_embedding ? &loading.models.target : nullptr;
   Result<std::unique_ptr<Backend>> backend =
-      make_cpu_backend(draft, embeds ? nullptr : &models.target, cpu, *parts->pool);
+      make_backend(loading.device, loading.options, resident, *parts->pool);
   if (!backend.ok()) return backend.status().within(from.path);
   d.max_context = std::min(d.max_context, draft.config.max_context);
   d.quantization = (*backend)->info().dtype;
@@ -182,7 +167,7 @@ Status add_resident(const Model& draft, const DraftOption& from, const Models& m
   if (draft.takes_hidden())
     parts->step.drafters.add(std::make_unique<EagleDrafter>(
         EagleDrafter::Options{d.name, plane, draft.config.max_context, draft.config.width,
-                              cpu.n_blocks, cpu.block_tokens},
+                              resident.n_blocks, resident.block_tokens},
         backend.take()));
   else
     parts->step.drafters.add(
@@ -191,14 +176,15 @@ Status add_resident(const Model& draft, const DraftOption& from, const Models& m
   return {};
 }
 
-Status add_early_exit(const EngineOptions& o, const Models& models, DrafterDescription d,
-                      EngineParts* parts) {
-  Result<Model> first = first_layers(models.target, o.draft_layers);
+Status add_early_exit(const Loading& loading, DrafterDescription d, EngineParts* parts) {
+  const EngineOptions& o = loading.options;
+  const Model& target = loading.models.target;
+  Result<Model> first = first_layers(target, o.draft_layers);
   if (!first.ok()) return first.status();
-  std::string type = target_weights(o);
+  std::string type = target_weights(o, loading.device);
   d.quantization = parts->info.dtype;
   d.step_cost_ratio = static_cast<float>(packed_bytes(*first, type)) /
-                      static_cast<float>(packed_bytes(models.target, type));
+                      static_cast<float>(packed_bytes(target, type));
   parts->step.drafters.add(
       std::make_unique<EarlyExitDrafter>(parts->step.target.get(), o.draft_layers));
   parts->info.drafters.push_back(d);
@@ -206,9 +192,15 @@ Status add_early_exit(const EngineOptions& o, const Models& models, DrafterDescr
 }
 
 // Makes the named drafters, in order of preference, and says what they are.
-Status add_drafters(const EngineOptions& o, const std::vector<std::string>& names,
-                    const Models& models, CpuOptions cpu, EngineParts* parts) {
-  cpu.weights = weights_of(draft_weights(o));
+Status add_drafters(const Loading& loading, const std::vector<std::string>& names,
+                    ResidentModel resident, EngineParts* parts) {
+  const Models& models = loading.models;
+  resident.weights = draft_weights(loading.options, loading.device);
+  resident.keep_hidden = false;
+  auto resides = [&](const std::optional<Model>& draft) {
+    resident.model = &*draft;
+    return resident;
+  };
   auto add = [&](std::unique_ptr<Drafter> drafter) {
     const std::string& name = drafter->name();
     parts->info.drafters.push_back({name, name, "", parts->info.max_context, 0});
@@ -225,11 +217,12 @@ Status add_drafters(const EngineOptions& o, const std::vector<std::string>& name
     else if (name == "suffix")
       add(std::make_unique<SuffixDrafter>(min_match));
     else if (name == "early-exit")
-      s = add_early_exit(o, models, d, parts);
+      s = add_early_exit(loading, d, parts);
     else if (name == "eagle")
-      s = add_resident(*models.head, models.head_from, models, cpu, models.draft ? 2 : 1, d, parts);
+      s = add_resident(loading, models.head_from, resides(models.head), models.draft ? 2 : 1, d,
+                       parts);
     else
-      s = add_resident(*models.draft, models.draft_from, models, cpu, 1, d, parts);
+      s = add_resident(loading, models.draft_from, resides(models.draft), 1, d, parts);
     if (!s.ok()) return s;
   }
   return {};
@@ -255,6 +248,8 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const Models& mode
 Result<EngineParts> load_engine(const EngineOptions& o) {
   if (Status s = check_options(o); !s.ok()) return s;
   if (Status s = check_speculation(o); !s.ok()) return s;
+  Result<Device> device = choose_device(o);
+  if (!device.ok()) return device.status();
   Models models;
   if (Status s = load_models(o, &models); !s.ok()) return s;
   Result<std::vector<std::string>> names = drafters_of(o, models);
@@ -268,27 +263,27 @@ Result<EngineParts> load_engine(const EngineOptions& o) {
   std::vector<const Model*> drafts;
   for (const std::optional<Model>* m : {&models.draft, &models.head})
     if (*m) drafts.push_back(&**m);
-  Result<MemoryPlan> plan = plan_memory(o, models.target, drafts, available_memory_bytes());
+  Result<MemoryPlan> plan = plan_memory(o, models.target, drafts, available_bytes(*device));
   if (!plan.ok()) return plan.status();
 
   EngineParts parts;
   parts.max_queue = o.max_queue;
   parts.pool = std::make_unique<ThreadPool>(o.threads > 0 ? o.threads : usable_cpus());
   if (Status s = check_finite(models.target, *parts.pool); !s.ok()) return s.within(o.model);
-  CpuOptions cpu;
-  cpu.weights = weights_of(target_weights(o));
-  cpu.n_blocks = plan->n_blocks;
-  cpu.block_tokens = o.block_size;
-  cpu.max_rows = o.max_num_batched_tokens;
-  cpu.max_context = plan->max_context;
-  cpu.keep_hidden = models.head.has_value();
-  Result<std::unique_ptr<Backend>> target =
-      make_cpu_backend(models.target, nullptr, cpu, *parts.pool);
+  ResidentModel resident{&models.target,
+                         nullptr,
+                         target_weights(o, *device),
+                         plan->n_blocks,
+                         o.block_size,
+                         o.max_num_batched_tokens,
+                         plan->max_context,
+                         models.head.has_value()};
+  Result<std::unique_ptr<Backend>> target = make_backend(*device, o, resident, *parts.pool);
   if (!target.ok()) return target.status().within(o.model);
   parts.info = describe(models, *plan, **target);
   parts.step.target = target.take();
-  cpu.keep_hidden = false;
-  if (Status s = add_drafters(o, *names, models, cpu, &parts); !s.ok()) return s;
+  Loading loading{o, *device, models};
+  if (Status s = add_drafters(loading, *names, resident, &parts); !s.ok()) return s;
   set_step(o, *plan, models, &parts.step);
   return parts;
 }

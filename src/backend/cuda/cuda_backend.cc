@@ -201,6 +201,12 @@ int32_t n_cuda_devices(std::string* why_none) {
   return 0;
 }
 
+int64_t cuda_free_bytes() {
+  size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
                                                    const CudaOptions& options, ThreadPool& pool) {
   if (model.takes_hidden())

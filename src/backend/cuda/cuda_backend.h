@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "backend/backend.h"
 #include "base/status.h"
@@ -26,6 +27,9 @@ struct CudaOptions {
 
 // How many CUDA devices this process may use; 0 also where no driver is. `why_none` says which.
 int32_t n_cuda_devices(std::string* why_none = nullptr);
+
+// Free memory of the present device; 0 without one.
+int64_t cuda_free_bytes();
 
 // A model on the present CUDA device. Everything is packed and sent when it is made, with all
 // threads of the pool; `model` and `pool` may go away afterwards. `embedding_of` is the target
