@@ -238,10 +238,11 @@ void multiply_tiles(const CpuKernels& kernels, const ProductArgs& a, int64_t beg
 
 void multiply(const CpuKernels& kernels, const ProductArgs& a, WorkShare* share, int thread) {
   const PackedMatrix& w = *a.w;
-  // Either way a tile's elements are summed alike.
-  bool few = a.m <= kernels.few_rows[static_cast<int>(w.format)];
+  int format = static_cast<int>(w.format), chunk = chunk_rows(kernels, w.format, a.m);
+  bool few = a.m <= kernels.few_rows[format];  // either way a tile's elements are summed alike
   int widest = few ? 1 : kMaxTiles;
-  int64_t grain = few ? std::max<int64_t>(1, kTakeBytes / w.tile_bytes()) : kMaxTiles;
+  while (kernels.gemm[format][widest - 1][chunk - 1] == nullptr) --widest;
+  int64_t grain = few ? std::max<int64_t>(1, kTakeBytes / w.tile_bytes()) : widest;
   for (Range r; (r = share->take(w.n_tiles, grain, thread)).begin < r.end;)
     multiply_tiles(kernels, a, r.begin, r.end, widest);
 }
