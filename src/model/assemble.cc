@@ -176,8 +176,6 @@ Status take_embedding(Pile& pile, const OuterNames& names, Model& m) {
   return one.take_weight(name, shape, &m.embedding);
 }
 
-}  // namespace
-
 // What an EAGLE head has besides a decoder's tensors.
 Status take_features(Pile& pile, const OuterNames& names, Model& m) {
   if (!pile.has(std::string(names.fc))) return {};
@@ -196,6 +194,8 @@ void name_as_a_model(std::vector<Tensor>* tensors) {
     if (t.name.starts_with("layers.") || t.name == "norm.weight" || t.name == "embed_tokens.weight")
       t.name = "model." + t.name;
 }
+
+}  // namespace
 
 Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming naming,
                        ModelStorage storage) {
