@@ -288,7 +288,7 @@ __device__ void Work<T, D, kWide>::add_values(const T* values, const float (&s)[
   }
 }
 
-// Folds the open split of the rows in `run` (null: of all) into their parts, begins a new one.
+// Folds the open split of the rows in `run` (null: of all) into what is closed; a new one begins.
 template <class T, int D, bool kWide>
 __device__ void Work<T, D, kWide>::close_split(const Params<T>& p, const AttentionRun* run,
                                                Shared<T, D>& shared) {
@@ -423,7 +423,7 @@ __device__ void attend(const Params<T>& p, const AttentionItem& item, int kv_hea
 
 // grid (n_blocks), block (kThreads): block b takes every n_blocks-th pair of item and KV head
 template <class T, int D>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, D == 64 ? 3 : 2)
     attention_kernel(const __grid_constant__ Params<T> p) {
   extern __shared__ __align__(128) unsigned char memory[];
   Shared<T, D>& shared = *reinterpret_cast<Shared<T, D>*>(memory);

@@ -58,6 +58,8 @@ def main():
                                capture_output=True, check=True).stdout.splitlines()
         for name, (key, numbers) in zip(names, raw.items()):
             found[plain(name), key[1]] = numbers
+    if not found:
+        sys.exit(f"no reports in {sys.argv[1]}: build the target pf_kernels first")
     if "--update" in sys.argv:
         rows = [f"{k:<56} {a:>6} {r:>10} {s:>7} {b:>9}\n" for (k, a), (r, s, b, _) in sorted(found.items())]
         TABLE.write_text(HEAD + "".join(rows))
@@ -77,7 +79,7 @@ def main():
             if n > most:
                 bad.append(f"{kernel} {arch}: {n} {what}, the budget is {most}")
     print("\n".join(bad) or f"{len(found)} kernel images within their budgets")
-    return 1 if bad or not found else 0
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
