@@ -30,7 +30,7 @@ struct HalfWeights {
 
   template <int kN>
   __device__ void multiply(float (&sum)[2][kN][4], const unsigned char* unit,
-                           const unsigned char* rows, int /*step*/, int lane) const {
+                           const unsigned char* rows, int lane) const {
     const int r = lane % 8, matrix = lane / 8;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

@@ -93,7 +93,7 @@ struct Int4Weights {
 
   template <int kN>
   __device__ void multiply(float (&sum)[2][kN][4], const unsigned char* unit,
-                           const unsigned char* rows, int /*step*/, int lane) const {
+                           const unsigned char* rows, int lane) const {
 #pragma unroll(kN == 8 ? 1 : 2)  // with 128 sums, unrolling would spill
     for (int half = 0; half < 2; ++half) {
       const auto words = load_pack<uint32_t, 4>(

@@ -125,8 +125,9 @@ __device__ Pack<float, 4> features(const float (&sum)[2][kN][4], int j, int e) {
 }
 
 // Weights: kSlices; kUnitBytes of shared memory per unit and step; load<n_units, n_threads>(to,
-// unit, step, thread) starts the copies of a step; multiply(sum, unit_bytes, rows, step, lane) adds
-// a step. grid (ceil(T / Tile::kRows), ceil(N / (32 Tile::kF))), block (Tile::kThreads)
+// unit, step, thread) starts the copies of a step; multiply(sum, unit_bytes, rows, lane) adds one.
+//
+// grid (ceil(T / Tile::kRows), ceil(N / (32 Tile::kF))), block (Tile::kThreads)
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     gemm_kernel(const __grid_constant__ typename Tile::Weights w,
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     const unsigned char* from = stages + used * kBytes;
     used = next(used);
     w.multiply(sum, from + my_unit * kUnitBytes,
-               from + kUnitBytes * Tile::kF + my_rows * kN * 8 * 128, step, lane);
+               from + kUnitBytes * Tile::kF + my_rows * kN * 8 * 128, lane);
     if constexpr (!Tile::kSplit) {
       while (slice_begin(slice + 1, n_steps) <= step) ++slice;
       if (slice_begin(slice + 1, n_steps) != step + 1) continue;
