@@ -5,6 +5,11 @@
 // `ptxvm_executable`) and linked with this library in place of libcudart. `<<<>>>`, streams, events
 // and graphs then run here, lane by lane, with every access checked. Most tests need only
 // <cuda_runtime.h>; this header adds the settings and the findings, measure.h the measures.
+//
+// It takes what nvcc 13 emits for sm_80 code. Not here: textures, tf32 and fp8 formats, sparse mma,
+// wgmma, mbarrier and bulk copies, clusters, indirect calls, recursion, dynamic parallelism.
+// Whatever is not here is refused with its source line, never skipped. `__device__` variables exist
+// once for all devices, and a failed kernel makes the error sticky for all of them.
 
 #include <cstddef>
 #include <cstdint>

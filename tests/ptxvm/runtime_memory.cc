@@ -50,7 +50,7 @@ cudaError_t copy_now(void* to, const void* from, size_t n) {
   std::memmove(b, a, n);
   if (target != nullptr) {
     auto at = static_cast<uint64_t>(b - target->data);
-    if (source == nullptr)
+    if (source == nullptr || source->first_unwritten(offset, n) == n)
       target->set_written(at, n);
     else
       for (uint64_t i = 0; i < n; ++i)
