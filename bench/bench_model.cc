@@ -1,6 +1,7 @@
 #include "bench/bench_model.h"
 
 #include <cstring>
+#include <filesystem>
 
 #include "base/dtype.h"
 #include "base/philox.h"
@@ -160,6 +161,13 @@ Result<Model> open_model(const std::string& name_or_path, CpuOptions::Weights we
   for (const Shape& s : kShapes)
     if (name_or_path == s.name) return synthetic_model(name_or_path, weights, 1);
   return load_model(name_or_path);
+}
+
+std::string short_name(const std::string& name_or_path) {
+  for (const Shape& s : kShapes)
+    if (name_or_path == s.name) return name_or_path;
+  std::filesystem::path path(name_or_path);
+  return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
 }
 
 Result<CpuOptions::Weights> weights_of(const std::string& dtype) {

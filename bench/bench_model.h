@@ -21,6 +21,9 @@ Result<Model> synthetic_model(const std::string& name, CpuOptions::Weights weigh
 // A synthetic model by name, else the file or folder of that path. Errors name it.
 Result<Model> open_model(const std::string& name_or_path, CpuOptions::Weights weights);
 
+// What tables call it: the synthetic name, or the file's without folder and ending.
+std::string short_name(const std::string& name_or_path);
+
 Result<CpuOptions::Weights> weights_of(const std::string& dtype);  // fp32, bf16, int8, int4
 
 }  // namespace pf

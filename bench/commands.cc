@@ -6,6 +6,7 @@
 
 #include "bench/decode.h"
 #include "bench/kernels.h"
+#include "bench/serve.h"
 
 namespace pf {
 namespace {
@@ -140,6 +141,47 @@ void declare_decode(CLI::App* app, BenchRun* run) {
       return o->output.finish(bench_decode(o->decode));
     };
   });
+}
+
+void declare_serve_load(CLI::App* app, BenchRun* run) {
+  struct Options {
+    ServeOptions serve;
+    Output output;
+  };
+  auto o = std::make_shared<Options>();
+  ServeOptions& s = o->serve;
+  CLI::App* command = app->add_subcommand("serve", "Load on a running server over gRPC");
+  auto one_of = [&](const char* name, std::string& field, std::vector<std::string> names,
+                    const char* help) {
+    command->add_option(name, field, help)->check(CLI::IsMember(names).description(""));
+  };
+  command->add_option("--target", s.target, "[127.0.0.1:50051]")->type_name("HOST:PORT");
+  one_of(
+      "--scenario", s.scenario, {"long", "short", "mixed", "custom"},
+      "long: one prompt of 128K tokens at a time; short: 1,000 requests/s; mixed: 7 to 3 [custom]");
+  one_of("--dataset", s.dataset, {"random", "prefix-repetition", "prompts-file"}, "[random]");
+  command->add_option("--prompts-file", s.prompts_file, "One prompt a line")->type_name("FILE");
+  command->add_option("--num-prompts", s.num_prompts, "[100]");
+  command->add_option("--max-concurrency", s.max_concurrency, "0: no limit [0]");
+  command->add_option("--request-rate", s.request_rate, "Per second; 0: all at once [0]");
+  command->add_option("--burstiness", s.burstiness, "1: Poisson; below: bursts; above: even [1]");
+  command->add_option("--input-len", s.input_len, "Prompt tokens [256]");
+  command->add_option("--output-len", s.output_len, "Answer tokens [128]");
+  command->add_option("--prefix-len", s.prefix_len, "Of prefix-repetition [256]")
+      ->check(CLI::Range(0, 1 << 20).description(""));
+  command->add_option("--num-prefixes", s.n_prefixes, "Of prefix-repetition [4]")
+      ->check(CLI::Range(1, 1 << 20).description(""));
+  command->add_option("--cancel-rate", s.cancel_rate, "Part that is cancelled half-way [0]");
+  one_of("--speculation", s.speculation, {"server", "off"}, "[server]");
+  command->add_option("--goodput", s.goodput,
+                      "\"ttft:500 tpot:30 e2el:9000\" in ms, mlperf-8b-server or "
+                      "mlperf-8b-interactive: what request_goodput counts");
+  command->add_option("--seed", s.seed, "[1]");
+  o->output.declare(command);
+  command->add_option("--save-result", o->output.json, "As --json")
+      ->type_name("FILE")
+      ->group("Output");
+  command->callback([o, run] { *run = [o] { return o->output.finish(bench_serve(o->serve)); }; });
 }
 
 void declare_worker(CLI::App* app, BenchRun* run) {

@@ -16,6 +16,7 @@ inline constexpr int kDone = 0, kGoalMissed = 1, kBadUsage = 2, kBenchFault = 70
 using BenchRun = std::function<int()>;
 void declare_kernels(CLI::App* app, BenchRun* run);
 void declare_decode(CLI::App* app, BenchRun* run);
+void declare_serve_load(CLI::App* app, BenchRun* run);
 void declare_worker(CLI::App* app, BenchRun* run);
 
 // What every command does with its report: the table on stdout, the JSON where asked.

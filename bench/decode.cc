@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/philox.h"
+#include "bench/bench_model.h"
 #include "bench/driver.h"
 #include "bench/kernels.h"
 
@@ -68,7 +69,7 @@ Status measure(const DecodeOptions& o, const std::string& dtype, int batch, int 
   }
   Kept share = share_of_probe(rounds, 0);
   double rate = rates.empty() ? NAN : spread_of(rates).median;
-  std::string model = std::filesystem::path(o.model).stem().string();
+  std::string model = short_name(o.model);
   report->add("decode",
               {{"model", model},
                {"dtype", dtype},
@@ -100,13 +101,21 @@ Status bench_dtype(const DecodeOptions& o, const std::string& dtype, int threads
       (*driver)->run(prompts_of(1, o.n_prompt, (*driver)->vocabulary_size()), 1, 0);
   if (!first.ok()) return first.status();
   const BackendInfo& info = (*driver)->target().info();
+  double first_s = now_s() - began, resident = resident_bytes() - before;
   report->add("start", {{"dtype", dtype},
                         {"threads", threads},
                         {"load s", loaded},
-                        {"first token s", now_s() - began},
+                        {"first token s", first_s},
                         {"weights MB", 1e-6 * static_cast<double>(info.weight_bytes)},
                         {"KV MB", 1e-6 * static_cast<double>(info.kv_bytes)},
-                        {"resident MB", 1e-6 * (resident_bytes() - before)}});
+                        {"resident MB", 1e-6 * resident}});
+  std::string at = dtype + "." + std::to_string(threads) + "t@" + short_name(o.model);
+  report->add(Goal{"C10." + at, "MB resident beyond weights and KV",
+                   1e-6 * (resident - static_cast<double>(info.weight_bytes + info.kv_bytes)), 64,
+                   false});
+  if (std::filesystem::exists(o.model))  // a random model has to be made first
+    report->add(
+        Goal{"C9." + at, "seconds from loading to the first token behind 64", first_s, 0.5, false});
   ProbeMemory memory(o.probe_bytes);
   for (int batch : o.batches)
     for (int k : o.ks)

@@ -1,9 +1,7 @@
 #include "bench/kernels.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <thread>
 
 #include "bench/growth.h"
 
@@ -28,10 +26,6 @@ void report_probes(const ProbeMemory& memory, ThreadPool& pool, bool pinned,
                          {"vdpbf16ps GFLOP/s", rate(bf16)},
                          {"vpdpbusd GFLOP/s", rate(int8)},
                          {"barrier ns", pool.size() > 1 ? Json(barrier_ns(pool)) : Json()}});
-}
-
-std::string short_name(const std::string& model) {
-  return std::filesystem::path(model).stem().string();
 }
 
 // Everything about one model in one dtype on all pools.

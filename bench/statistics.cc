@@ -16,6 +16,12 @@ double at_rank(const std::vector<double>& sorted, double rank) {
 
 }  // namespace
 
+double quantile_of(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return at_rank(values, p * static_cast<double>(values.size() - 1));
+}
+
 Spread spread_of(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());

@@ -13,7 +13,11 @@ struct Spread {
   double iqr() const { return q3 - q1; }
 };
 
-// Quartiles by linear interpolation between ranks (Hyndman and Fan 1996, type 7). No values: zeros.
+// The value below which the part p of all values lies, by linear interpolation between ranks
+// (Hyndman and Fan 1996, type 7). No values: 0.
+double quantile_of(std::vector<double> values, double p);
+
+// Quartiles as quantile_of gives them. No values: zeros.
 Spread spread_of(std::vector<double> values);
 
 // One turn of the alternating protocol: probe, subject, probe, subject, ..., probe. All are rates

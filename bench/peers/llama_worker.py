@@ -5,7 +5,7 @@ the highest logit, looks n-grams up and drives the loop.
 
   {"op": "tokenize", "text": "..."}       -> tokens (markers parsed)
   {"op": "decode", "prompts": [[ids], ...], "n": 128, "k": 0, "ngram": 3}
-                                          -> prefill_s, decode_s, steps, drafted, accepted, tokens
+                                          -> load_s, prefill_s, decode_s, steps, drafted, accepted, tokens
   {"op": "rows", "m": 8, "seconds": 0.05} -> step_s of m sequences together, behind 64 tokens
 """
 import argparse
@@ -105,7 +105,7 @@ class Model:
         while any(len(t) < e for t, e in zip(texts, ends)):
             self.round(texts, ends, k, ngram, propose, counts)
         ended = time.perf_counter()
-        return {"prefill_s": decoding - began, "decode_s": ended - decoding, **counts,
+        return {"load_s": self.load_s, "prefill_s": decoding - began, "decode_s": ended - decoding, **counts,
                 "tokens": [t[len(p):] for t, p in zip(texts, prompts)]}
 
     def round(self, texts, ends, k, ngram, propose, counts):
@@ -171,7 +171,9 @@ def main():
     o = parser.parse_args()
     quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    began = time.perf_counter()
     model = Model(o.model, o.threads)
+    model.load_s = time.perf_counter() - began
     for line in sys.stdin:
         print(json.dumps(answer(model, json.loads(line))), flush=True)
 

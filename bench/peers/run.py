@@ -13,6 +13,8 @@ A B, ... Between them the memory probe runs; a round around which it moved by mo
 and counted. Every figure is the median of the rounds' ratios. --realtime puts both into the FIFO class
 (needs root): on a machine with other work, spinning threads that lose their CPU measure the neighbours.
 
+    start        a new process each time: seconds from its start to the first token behind 64 (theirs
+                 without the import of Python's modules), and MB resident then
     decode       128 tokens behind 64, K = 0      tokens/s, ours / theirs
     prefill      512 tokens                       likewise
     rows         m = 1..16 sequences together     T(m) / T(1) of both, and the ratio at each m
@@ -32,7 +34,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PARTS = ["decode", "prefill", "rows", "sequences", "speculation"]
+PARTS = ["start", "decode", "prefill", "rows", "sequences", "speculation"]
 MOST_PROBE_MOVE = 0.10
 PACKAGES = ["llama-cpp-python==0.3.36", "gguf==0.19.0", "numpy"]
 
@@ -176,6 +178,27 @@ def tokens_of(bench, n, seed=0):
     return bench.theirs.ask("tokenize", text=text)["tokens"][seed:seed + n]
 
 
+def run_start(bench, at):
+    prompt = tokens_of(bench, 64)
+    first, resident = {"ours": [], "theirs": []}, {"ours": [], "theirs": []}
+    for i in range(max(3, bench.n_rounds // 2)):
+        for name in ("ours", "theirs") if i % 2 == 0 else ("theirs", "ours"):
+            began = time.perf_counter()
+            worker = bench.start[name]()
+            reply = worker.ask("decode", prompts=[prompt], n=1, k=0)
+            took = time.perf_counter() - began
+            first[name].append(reply["load_s"] + reply["prefill_s"] if "load_s" in reply else took)
+            resident[name].append(worker.resident_mb())
+            worker.close()
+    middle = {n: (statistics.median(first[n]), statistics.median(resident[n])) for n in first}
+    bench.note(f"start {at}", ratio=middle["theirs"][0] / middle["ours"][0], ours_s=middle["ours"][0],
+               theirs_s=middle["theirs"][0], ours_MB=middle["ours"][1], theirs_MB=middle["theirs"][1])
+    bench.goal(f"peers.start.{at}", f"seconds from start to the first token, {at}", middle["ours"][0], 0.2,
+               False)
+    bench.goal(f"peers.resident.{at}", f"MB resident behind the first token, {at}", middle["ours"][1], 365,
+               False)
+
+
 def decode_rate(r):
     return sum(len(t) - 1 for t in r["tokens"]) / r["decode_s"]
 
@@ -299,15 +322,16 @@ def main():
     figures, goals = [], []
     for threads in map(int, o.threads.split(",")):
         command = [program, "worker", "--model", o.model, "--dtype", o.dtype, "--threads", threads]
-        draft = ["--draft", o.draft] if o.draft else []
-        ours = Worker("pilotfish", command + draft, threads, o.realtime)
-        theirs = Worker("llama.cpp", [python, HERE / "llama_worker.py", "--model", model,
-                                      "--threads", threads], threads, o.realtime)
+        command += ["--draft", o.draft] if o.draft else []
+        start = {"ours": lambda: Worker("pilotfish", command, threads, o.realtime),
+                 "theirs": lambda: Worker("llama.cpp", [python, HERE / "llama_worker.py", "--model", model,
+                                                        "--threads", threads], threads, o.realtime)}
+        ours, theirs = start["ours"](), start["theirs"]()
         # The probe's memory is in a process of its own, so that residence is the engine's.
         probe = Worker("probe", [program, "worker", "--model", "tiny", "--threads", threads], threads,
                        o.realtime)
         bench = Bench(ours, theirs, probe, o.rounds)
-        bench.n_tokens, bench.n_prompts = o.tokens, o.prompts
+        bench.start, bench.n_tokens, bench.n_prompts = start, o.tokens, o.prompts
         at = f"{o.dtype}.{threads}t"
         for part in parts:
             globals()["run_" + part](bench, at)
