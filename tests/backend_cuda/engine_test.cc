@@ -127,7 +127,7 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
       {.k = 4, .model = true},
       {.k = 3, .ngram = true, .model = true},
       {.k = 3, .tree = {2, 2, 1}, .model = true},
-      {.k = 3, .model = true, .n_blocks = 10},  // not all six fit: some are preempted
+      {.k = 3, .model = true, .n_blocks = 7},  // not all six fit: some are preempted
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     SCOPED_TRACE("run " + std::to_string(i));

@@ -34,7 +34,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, cudaStr
       max_rows_(std::max(o.max_rows, o.head_chunk_rows)),
       chunk_rows_(o.head_chunk_rows),
       stream_(stream),
-      n_thread_blocks_(2 * n_multiprocessors()),
+      n_thread_blocks_((m.D == 64 ? 3 : 2) * n_multiprocessors()),  // as attention.h asks
       kv_(m.L * o.n_blocks * 2 * m.G * o.block_tokens * m.D),
       plane_{kv_.data(), m.L, o.n_blocks, m.G, o.block_tokens, m.D},
       staging_(size_t{1} << 16),
@@ -80,7 +80,7 @@ void CudaForward<A>::run(const Batch& batch, const int32_t* tokens, int64_t n_la
   kernels::gather_rows<A, float>(
       residual, View<const A, 2>{model_.embedding.data(), {model_.embedding_rows, model_.E}},
       {tokens ? tokens : staging_.at(tokens_), {T}}, stream_);
-  kernels::rope_angles({angles_.data(), {T, model_.D / 2, 2}}, staging_.view(positions_),
+  kernels::rope_angles({angles_.data(), {T, 2, model_.D / 2}}, staging_.view(positions_),
                        {model_.rope_inverse.data(), {model_.D / 2}}, model_.rope_factor, stream_);
   if (n_layers == 0) n_layers = model_.L;
   for (int64_t layer = 0; layer < n_layers; ++layer) run_layer(layer, T);
@@ -145,7 +145,7 @@ void CudaForward<A>::run_layer(int64_t layer, int64_t T) {
   multiply(qkv, View<const A, 2>(normed), w.qkv, {}, stream_);
   kernels::rope_kv_write<float, A>({queries_.data(), {T, H, D}}, plane_.layer(layer), qkv,
                                    w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
-                                   {angles_.data(), {T, D / 2, 2}}, staging_.view(places_),
+                                   {angles_.data(), {T, 2, D / 2}}, staging_.view(places_),
                                    stream_);
   attend(layer, T);
   add_product(attended_, w.o);

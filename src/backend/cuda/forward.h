@@ -75,7 +75,7 @@ class CudaForward {
   std::vector<Work> work_;
 
   DeviceBuffer<float> residual_;         // [T, E]
-  DeviceBuffer<float> angles_;           // [T, D / 2, 2]
+  DeviceBuffer<float> angles_;           // [T, 2, D / 2]
   DeviceBuffer<float> qkv_;              // [T, (H + 2 G) D]
   DeviceBuffer<A> normed_;               // [T, E]
   DeviceBuffer<A> queries_, attended_;   // [T, H, D]
