@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <tuple>
 
 #include "kernels/attention_uploaded.h"
 #include "kernels/bits.h"
@@ -106,15 +107,14 @@ class Scene {
   std::pair<std::vector<double>, std::vector<double>> expected(int32_t row, int32_t head) const {
     const auto& keys = seen_[static_cast<size_t>(row)];
     int32_t g = head / (shape_.H / shape_.G);
-    auto q = vector_of<T>(keys.back(), kQuery, head, shape_.D);
+    const auto& q = value_of(keys.back(), kQuery, head);
     size_t D = q.size(), begin = shape_.window > 0 && keys.size() > size_t(shape_.window)
                                      ? keys.size() - size_t(shape_.window)
                                      : 0;
     std::vector<double> out(D), mass(D);
     double sum = 0;
     for (size_t s = begin; s < keys.size(); ++s) {
-      auto k = vector_of<T>(keys[s], kKey, g, shape_.D),
-           v = vector_of<T>(keys[s], kValue, g, shape_.D);
+      const auto &k = value_of(keys[s], kKey, g), &v = value_of(keys[s], kValue, g);
       double score = 0;
       for (size_t d = 0; d < D; ++d) score += double(to_float(q[d])) * double(to_float(k[d]));
       double p = std::exp(score * double(scale()));
@@ -129,10 +129,13 @@ class Scene {
 
  private:
   std::vector<T> queries() const;  // [rows, H, D]
-  std::vector<T> value_of(Token token, int32_t kind, int32_t head) const {
+  const std::vector<T>& value_of(Token token, int32_t kind, int32_t head) const {
+    std::vector<T>& value = values_[{token, kind, head}];  // made once: the oracle asks often
+    if (!value.empty()) return value;
     auto it = constants_.find({token, kind});
-    if (it == constants_.end()) return vector_of<T>(token, kind, head, shape_.D);
-    return std::vector<T>(size_t(shape_.D), round_to<T>(it->second));
+    value = it == constants_.end() ? vector_of<T>(token, kind, head, shape_.D)
+                                   : std::vector<T>(size_t(shape_.D), round_to<T>(it->second));
+    return value;
   }
   int32_t blocks_of(const Member& m) const {
     size_t slots = m.fed.size() + m.plain.size() + m.nodes.size();
@@ -142,7 +145,7 @@ class Scene {
   void store(Token token, int32_t slot, const std::vector<int32_t>& table) {
     for (int32_t which = 0; which < 2; ++which)
       for (int32_t g = 0; g < shape_.G; ++g) {
-        auto v = value_of(token, kKey + which, g);
+        const auto& v = value_of(token, kKey + which, g);
         int64_t tile = (int64_t(table[size_t(slot / shape_.P)]) * 2 + which) * shape_.G + g;
         std::copy(v.begin(), v.end(), kv_.begin() + (tile * shape_.P + slot % shape_.P) * shape_.D);
       }
@@ -159,6 +162,7 @@ class Scene {
   std::vector<Token> row_tokens_;
   std::vector<std::vector<Token>> seen_;  // by row, in order of position
   std::vector<AttentionSegment> segments_;
+  mutable std::map<std::tuple<Token, int32_t, int32_t>, std::vector<T>> values_;
 };
 
 template <class T>
@@ -199,7 +203,7 @@ std::vector<T> Scene<T>::queries() const {
   std::vector<T> queries;
   for (Token t : row_tokens_)
     for (int32_t h = 0; h < shape_.H; ++h) {
-      auto q = value_of(t, kQuery, h);
+      const auto& q = value_of(t, kQuery, h);
       queries.insert(queries.end(), q.begin(), q.end());
     }
   return queries;
