@@ -107,11 +107,12 @@ void declare_decode(CLI::App* app, BenchRun* run) {
   DecodeOptions& d = o->decode;
   CLI::App* command = app->add_subcommand(
       "decode", "Tokens per second by threads, dtype, sequences and draft length");
-  auto numbers = [&](const char* name, std::vector<int>& field, const char* help, int least) {
+  auto numbers = [&](const char* name, std::vector<int>& field, const char* help, int least,
+                     int most) {
     command->add_option(name, field, help)
         ->delimiter(',')
         ->type_name("N,N")
-        ->check(CLI::Range(least, 1024).description(""));
+        ->check(CLI::Range(least, most).description(""));
   };
   command->add_option("--model", d.model, std::string(kModelHelp) + " [smollm2-135m]")
       ->type_name("PATH");
@@ -120,9 +121,9 @@ void declare_decode(CLI::App* app, BenchRun* run) {
       ->delimiter(',')
       ->type_name("{bf16,int8,int4}")
       ->check(CLI::IsMember({"bf16", "int8", "int4"}).description(""));
-  numbers("--threads", d.threads, "[1 and the CPUs]", 1);
-  numbers("--sequences", d.batches, "Answered together [1,8,32]", 1);
-  numbers("--k", d.ks, "Tokens drafted per step [0,4]", 0);
+  numbers("--threads", d.threads, "[1 and the CPUs]", 1, 1024);
+  numbers("--sequences", d.batches, "Answered together [1,8,32]", 1, 512);
+  numbers("--k", d.ks, "Tokens drafted per step [0,4]", 0, 16);
   command->add_option("--prompt-tokens", d.n_prompt, "[64]")
       ->check(CLI::Range(2, 100000).description(""));
   command->add_option("--tokens", d.n_tokens, "Of each answer [16]")

@@ -87,7 +87,7 @@ Status measure(const DecodeOptions& o, const std::string& dtype, int batch, int 
   std::string at = dtype + "." + std::to_string(driver.pool().size()) + "t@" + model;
   report->add(Goal{(dtype == "bf16" ? "C1." : "C2.") + at,
                    "decode through the engine, bytes per token x tokens/s over the read probe",
-                   share.spread.median, dtype == "bf16" ? 0.93 : 0.90, true});
+                   share.median(), dtype == "bf16" ? 0.93 : 0.90, true});
   return {};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -36,6 +37,9 @@ bool is_steady(std::span<const double> probes);
 struct Kept {
   Spread spread;
   int n_dropped = 0;  // rounds whose probe moved
+
+  // Not a number where every round was dropped: no goal is met by that.
+  double median() const { return spread.n > 0 ? spread.median : std::nan(""); }
 };
 
 // Subject over the mean of the probes right before and behind it.

@@ -92,13 +92,13 @@ void bench_step(KernelBench& bench, Backend& backend) {
                rate_of_subject(rounds, 1).median / bytes);
       if (!judged) continue;
       if (m == 1 && bench.dtype == "bf16")
-        goal("C1", "decode, bytes per token x tokens/s over the read probe", share.spread.median,
-             0.93, true);
+        goal("C1", "decode, bytes per token x tokens/s over the read probe", share.median(), 0.93,
+             true);
       if (m == 1 && bench.dtype == "int4")
-        goal("C2", "decode, bytes per token x tokens/s over the read probe", share.spread.median,
-             0.90, true);
+        goal("C2", "decode, bytes per token x tokens/s over the read probe", share.median(), 0.90,
+             true);
       if (m == 4 && verify)
-        goal("step.T4", "whole step, one sequence, T(4) / T(1)", slower.spread.median, 1.08, false);
+        goal("step.T4", "whole step, one sequence, T(4) / T(1)", slower.median(), 1.08, false);
     }
 }
 

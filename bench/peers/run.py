@@ -207,7 +207,8 @@ def run_decode(bench, at):
     prompt = tokens_of(bench, 64)
     ratio = bench.compare(f"decode {at}", decode_rate,
                           lambda w: w.ask("decode", prompts=[prompt], n=bench.n_tokens, k=0))
-    bench.goal(f"issue3.{at}", f"decode at least 0.6 of llama.cpp's, {at}", ratio, 0.6)
+    if at.startswith("bf16"):  # the same weights
+        bench.goal(f"issue3.{at}", f"decode at least 0.6 of llama.cpp's, {at}", ratio, 0.6)
     bench.goal(f"peers.decode.{at}", f"decode tokens/s over llama.cpp's, {at}", ratio, 1.0)
 
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "bench/measure.h"
 
 namespace pf {
@@ -73,6 +75,15 @@ TEST(RatioOfSubjects, NeedsAllProbesFromOneToTheOtherSteady) {
   EXPECT_EQ(kept.n_dropped, 1);
   EXPECT_DOUBLE_EQ(kept.spread.median, 1.75);
   EXPECT_DOUBLE_EQ(ratio_of_subjects(rounds, 1, 0).spread.q1, 0.5 + 0.25 * (20.0 / 30 - 0.5));
+}
+
+// A median of nothing was 0, which meets every goal of "at most".
+TEST(RatioOfSubjects, OfNoSteadyRoundIsNoNumber) {
+  const std::vector<Round> rounds = {{{100, 150, 100}, {30, 20}}};
+  Kept kept = ratio_of_subjects(rounds, 0, 1);
+  EXPECT_EQ(kept.n_dropped, 1);
+  EXPECT_TRUE(std::isnan(kept.median()));
+  EXPECT_TRUE(std::isnan(share_of_probe(rounds, 1).median()));
 }
 
 TEST(RateOfProbe, IsOverAllRounds) {
