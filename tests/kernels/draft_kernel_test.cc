@@ -125,6 +125,24 @@ DraftTree grow_on_host(const Model& m, Draft* d, const std::vector<int>& widths,
   return tree;
 }
 
+// Captures what `work` enqueues, launches it once and waits.
+template <class Work>
+void launch_captured(Work work) {
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  work(stream);
+  cuda_check(cudaStreamEndCapture(stream, &graph));
+  cuda_check(cudaGraphInstantiate(&exec, graph, 0));
+  cuda_check(cudaGraphLaunch(exec, stream));
+  cuda_check(cudaStreamSynchronize(stream));
+  cuda_check(cudaGraphExecDestroy(exec));
+  cuda_check(cudaGraphDestroy(graph));
+  cuda_check(cudaStreamDestroy(stream));
+}
+
 // All levels, captured once and launched once: no host in between.
 std::vector<DraftTree> grow_on_device(const Model& m, const std::vector<Draft>& drafts,
                                       const std::vector<int>& widths, int n, int max_nodes) {
@@ -162,33 +180,24 @@ std::vector<DraftTree> grow_on_device(const Model& m, const std::vector<Draft>& 
     candidates.push_back(std::make_unique<DeviceArray<TokenValue>>(R * static_cast<size_t>(n)));
   }
   DeviceArray<TokenValue> slices(B * static_cast<size_t>(places.back() * n_slices_of(m.V) * n));
-  cudaStream_t stream;
-  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  for (size_t l = 0; l < widths.size(); ++l) {
-    const int64_t R = b * places[l], W = places[l], next = places[l + 1];
-    toy_forward(logits[l]->data(), table.data(), tokens[l]->data(), open[l]->data(),
-                static_cast<int>(R), m.V, stream);
-    list_candidates({candidates[l]->data(), {R, n}}, {n_listed[l]->data(), {R}},
-                    {slices.data(), {R, n_slices_of(m.V), n}}, {logits[l]->data(), {R, m.V}},
-                    {open[l]->data(), {R}},
-                    {m.head_tokens.empty() ? nullptr : head.data(),
-                     {static_cast<int64_t>(m.head_tokens.size())}},
-                    stream);
-    grow_trees(trees.trees(), {open[l + 1]->data(), {b, next}}, {tokens[l + 1]->data(), {b, next}},
-               {open[l]->data(), {b, W}}, {candidates[l]->data(), {R, n}},
-               {n_listed[l]->data(), {R}}, {d_rules.data(), {b}}, {d_grow.data(), {b}},
-               device_lists.lists(), widths[l], static_cast<int>(l) + 1, max_nodes, stream);
-  }
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  cuda_check(cudaStreamEndCapture(stream, &graph));
-  cuda_check(cudaGraphInstantiate(&exec, graph, 0));
-  cuda_check(cudaGraphLaunch(exec, stream));
-  cuda_check(cudaStreamSynchronize(stream));
-  cuda_check(cudaGraphExecDestroy(exec));
-  cuda_check(cudaGraphDestroy(graph));
-  cuda_check(cudaStreamDestroy(stream));
+  launch_captured([&](cudaStream_t stream) {
+    for (size_t l = 0; l < widths.size(); ++l) {
+      const int64_t R = b * places[l], W = places[l], next = places[l + 1];
+      toy_forward(logits[l]->data(), table.data(), tokens[l]->data(), open[l]->data(),
+                  static_cast<int>(R), m.V, stream);
+      list_candidates({candidates[l]->data(), {R, n}}, {n_listed[l]->data(), {R}},
+                      {slices.data(), {R, n_slices_of(m.V), n}}, {logits[l]->data(), {R, m.V}},
+                      {open[l]->data(), {R}},
+                      {m.head_tokens.empty() ? nullptr : head.data(),
+                       {static_cast<int64_t>(m.head_tokens.size())}},
+                      stream);
+      grow_trees(trees.trees(), {open[l + 1]->data(), {b, next}},
+                 {tokens[l + 1]->data(), {b, next}}, {open[l]->data(), {b, W}},
+                 {candidates[l]->data(), {R, n}}, {n_listed[l]->data(), {R}}, {d_rules.data(), {b}},
+                 {d_grow.data(), {b}}, device_lists.lists(), widths[l], static_cast<int>(l) + 1,
+                 max_nodes, stream);
+    }
+  });
   std::vector<DraftTree> out;
   for (size_t i = 0; i < B; ++i) out.push_back(trees.get(i));
   return out;
