@@ -10,12 +10,15 @@ constexpr double kMaxRows = 1 << 16;
 constexpr double kGain = 0.04;        // share of a sample that a settled knot takes
 constexpr double kStaleGain = 0.001;  // more for each other sample since its last one
 constexpr double kMaxGain = 0.1;
-constexpr double kCommon = 0.7;       // share of a move that all knots make
-constexpr double kSettled = 6;        // samples that make a knot settled
-constexpr double kClip = 0.4;         // log of the most that one sample may say to a settled knot
-constexpr double kHope = 0.1;         // share by which a knot of one sample may be too dear
-constexpr double kEndShare = 0.5;     // of the last measured slope, behind the last measured knot
-constexpr double kLeastWeight = 0.4;  // share in a sample from which a new knot is measured
+constexpr double kDriftKeep = 0.7;      // of the mean of the last samples' surprises
+constexpr double kCalm = 0.1;           // of that mean, as a logarithm: noise
+constexpr double kSurprisedGain = 0.8;  // more, when sample after sample says that all has changed
+constexpr double kCommon = 0.7;         // share of a move that all knots make
+constexpr double kSettled = 6;          // samples that make a knot settled
+constexpr double kClip = 0.4;           // log of the most that one sample may say to a settled knot
+constexpr double kHope = 0.1;           // share by which a knot of one sample may be too dear
+constexpr double kEndShare = 0.5;       // of the last measured slope, behind the last measured knot
+constexpr double kLeastWeight = 0.4;    // share in a sample from which a new knot is measured
 
 }  // namespace
 
@@ -48,6 +51,8 @@ void CostCurve::observe(double rows, double seconds, double weight) {
   double t = std::min(1.0, (rows - knots_[i].rows) / (knots_[i + 1].rows - knots_[i].rows));
   double ratio = std::log(seconds / at(rows));
   ++n_observed_;
+  drift_ = kDriftKeep * drift_ + (1 - kDriftKeep) * std::clamp(ratio, -kClip, kClip);
+  double surprise = std::min(1.0, std::max(0.0, std::abs(drift_) - kCalm) / kClip);
   double common = 0;
   for (auto [k, share] : {std::pair{i, 1 - t}, {i + 1, t}}) {
     Knot& knot = knots_[k];
@@ -58,9 +63,10 @@ void CostCurve::observe(double rows, double seconds, double weight) {
     } else {
       bool settled = knot.weight >= kSettled;
       double age = static_cast<double>(n_observed_ - knot.seen);
-      double gain = std::max(1 / (knot.weight / weight + 1), kGain + kStaleGain * (age - 1));
-      double move =
-          w * std::min(gain, kMaxGain) * (settled ? std::clamp(ratio, -kClip, kClip) : ratio);
+      double gain = std::max(1 / (knot.weight / weight + 1),
+                             std::min(kMaxGain, kGain + kStaleGain * (age - 1)));
+      gain = std::min(1.0, gain + kSurprisedGain * surprise);
+      double move = w * gain * (settled ? std::clamp(ratio, -kClip, kClip) : ratio);
       if (settled) common += kCommon * move, move *= 1 - kCommon;
       knot.seconds *= std::exp(move);
     }

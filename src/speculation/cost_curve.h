@@ -44,6 +44,7 @@ class CostCurve {
 
   double first_, slope_;
   int64_t n_observed_ = 0;
+  double drift_ = 0;  // mean surprise of the last samples
   std::vector<Knot> knots_;
 };
 

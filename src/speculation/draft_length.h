@@ -18,7 +18,7 @@ struct DraftLengthOptions {
   int32_t probe_steps =
       200;  // one step in so many runs with K = 0, to measure the speed-up; 0: none
   // By drafter: a draft pass over a target pass before anything is measured.
-  std::vector<float> cost_ratios;
+  std::vector<float> cost_ratios = {};
 };
 
 // One sequence that decodes in the coming step and may draft; the answer is `depth`.

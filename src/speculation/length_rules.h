@@ -8,7 +8,7 @@
 namespace pf {
 
 // The two simple rules of source C: one length for everybody, moved by the share of drafted tokens
-// that was kept (0..1, one sample per round). Both aim at 0.7 +- 0.1.
+// that was kept (0..1, one sample per step). Both aim at 0.7 +- 0.1.
 inline constexpr double kTargetRate = 0.7, kRateBand = 0.1;
 
 // The mean of up to 100 samples, 10 at least, moves the length by one; a new length is judged by

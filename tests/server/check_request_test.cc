@@ -104,8 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{TEXT "speculation { acceptance: THRESHOLD loss_budget: -1 }", "loss_budget", ">= 0"},
         Case{TEXT "speculation { acceptance: THRESHOLD loss_budget: nan }", "loss_budget", ">= 0"},
         Case{TEXT "speculation { acceptance: COUPLED loss_budget: 1 }", "loss_budget", "THRESHOLD"},
-        Case{TEXT "speculation { dynamic_alpha: true }", "dynamic_alpha", "not supported",
-             Code::kUnimplemented},
+        Case{TEXT "speculation { dynamic_alpha: true }", "dynamic_alpha", "THRESHOLD"},
         Case{TEXT "speculation { predicted_text: 'x' }", "predicted_text", "not supported",
              Code::kUnimplemented}));
 
