@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Builds and runs every test; the last line is "N passed, N failed, N skipped".
 #   test.sh             release build, all tests
-#   test.sh --sanitize  all but the real model again under ASan+UBSan and under TSan
+#   test.sh --sanitize  all but the real model again under ASan+UBSan and, without the server, under
+#                       TSan (Debian's gRPC and protobuf are built without it: their own locks would
+#                       be unknown to it, and protobuf's headers lay out classes otherwise under it)
 # PF_JOBS sets the number of jobs (default: the CPUs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
