@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   pf::Run run;
   pf::declare_serve(&app, &run);
   pf::declare_generate(&app, &run);
+  pf::declare_compare(&app, &run);
   pf::declare_inspect(&app, &run);
   pf::declare_quantize(&app, &run);
   pf::declare_health(&app, &run);

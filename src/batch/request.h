@@ -20,7 +20,8 @@ struct SpeculationParams {
   std::vector<int32_t> tree;          // widths per depth; empty: a chain
   bool auto_acceptance = true;        // greedy, coupled with a seed, else rejection
   AcceptPolicy policy;                // when not auto_acceptance
-  bool dynamic_alpha = false;
+  // Threshold rules: policy.alpha, or one that follows load and acceptance; neither: the server's.
+  bool has_alpha = false, dynamic_alpha = false;
   std::vector<int32_t> predicted;  // the caller's predicted text, as tokens
 };
 

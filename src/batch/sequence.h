@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "batch/draft_history.h"
 #include "batch/request.h"
 #include "kv/kv_cache.h"
 #include "sampling/token_counts.h"
@@ -37,7 +38,10 @@ struct Sequence {
   bool waits_for_leader = false;        // n > 1: forks when sibling 0 has its prompt's KV
   std::unique_ptr<TokenCounts> counts;  // null without penalties
 
-  int32_t drafter = -1;  // who drafts in this step; set by the engine
+  int32_t drafter = -1;              // who drafts in this step; set by the engine
+  int32_t draft_match = 0;           // what its proposal would rest on (Drafter::match_length)
+  std::vector<DraftHistory> drafts;  // by drafter index
+  int64_t target_high = 0, draft_high = 0;  // most tokens that ever stood in either plane
 
   SpeculationCounts speculation;
   int32_t n_preemptions = 0;

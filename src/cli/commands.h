@@ -21,6 +21,7 @@ inline constexpr int kOk = 0, kCheckSaidNo = 1, kUsage = 2, kFault = 70;
 using Run = std::function<int()>;
 void declare_serve(CLI::App* app, Run* run);
 void declare_generate(CLI::App* app, Run* run);
+void declare_compare(CLI::App* app, Run* run);
 void declare_inspect(CLI::App* app, Run* run);
 void declare_quantize(CLI::App* app, Run* run);
 void declare_health(CLI::App* app, Run* run);

@@ -57,6 +57,8 @@ std::string plain_text(const GenerateStats& s) {
                s.rounds);
   text += line("acceptance       %.2f (%u of %u drafted tokens)\n", s.acceptance(), s.accepted,
                s.drafted);
+  text += line("K chosen         %.2f in %u of %u passes\n", s.draft_length(),
+               s.drafted_at.empty() ? 0 : s.drafted_at[0], s.rounds);
   text += "by position     ";
   for (size_t i = 0; i < s.drafted_at.size() && s.drafted_at[i] > 0; ++i)
     text +=
@@ -76,6 +78,7 @@ std::string json_text(const GenerateStats& s) {
                       {"accepted_length", s.accepted_length()},
                       {"acceptance", s.acceptance()},
                       {"rounds", s.rounds},
+                      {"draft_length", s.draft_length()},
                       {"drafted_per_position", s.drafted_at},
                       {"accepted_per_position", s.accepted_at},
                       {"same_text", s.same_text}};

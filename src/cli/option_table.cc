@@ -158,6 +158,17 @@ std::string print_tree(const Settings& s) {
   return join_list(items);
 }
 
+Status set_alpha(const std::string& value, Settings* s) {
+  if (value == "dynamic") return s->engine.alpha = 0, Status();
+  Result<double> x = parse_number(value);
+  if (!x.ok() || !(*x > 0 && *x <= 1)) return invalid("needs a number in (0, 1], or dynamic");
+  return s->engine.alpha = static_cast<float>(*x), Status();
+}
+
+std::string print_alpha(const Settings& s) {
+  return s.engine.alpha > 0 ? print_number(std::stod(std::to_string(s.engine.alpha))) : "dynamic";
+}
+
 void add_model(Table* t) {
   t->section("Model", Scope::kEngine);
   t->text({"model", "The model: a .gguf file, or a folder with config.json and .safetensors"},
@@ -200,12 +211,23 @@ void add_speculation(Table* t) {
                    : Status();
       },
       [](const Settings& s) { return join_list(s.engine.speculation); });
-  t->integer<int32_t>({"num-speculative-tokens", "Tokens drafted in a round; 0: none"}, 0,
-                      kMaxDraftTokens, PF_FIELD(engine.num_speculative_tokens));
+  t->integer<int32_t>(
+      {"num-speculative-tokens",
+       "Tokens drafted in a round: exactly (fixed) or at most; 0: none; -1: 5 (fixed, "
+       "rate) or 10 (adaptive, window)"},
+      -1, kMaxDraftTokens, PF_FIELD(engine.num_speculative_tokens));
+  t->choice({"draft-length", "How many are drafted: by measured gain, by a simple rule, or fixed"},
+            {"adaptive", "window", "rate", "fixed"}, PF_FIELD(engine.draft_length));
   t->add({"speculation-tree", "Widths per depth, such as 3,2,1; empty: chains"}, Kind::kList,
          "W,...", set_tree, print_tree);
-  t->choice({"acceptance", "Rule of requests that name none; all of these are exact"},
-            {"auto", "rejection", "coupled"}, PF_FIELD(engine.acceptance));
+  t->choice(
+      {"acceptance", "Rule of requests that name none; auto, rejection and coupled are exact"},
+      {"auto", "rejection", "coupled", "threshold", "threshold-literal", "typical"},
+      PF_FIELD(engine.acceptance));
+  t->add({"alpha", "Of threshold rules that name none: in (0, 1], 1 is exact, or dynamic"},
+         Kind::kText, "X|dynamic", set_alpha, print_alpha);
+  t->number<float>({"alpha-smoothing", "Weight of the present load in dynamic alpha"}, 0.01, 1,
+                   "needs a number in 0.01..1", PF_FIELD(engine.alpha_smoothing));
 }
 
 void add_capacity(Table* t) {

@@ -108,6 +108,30 @@ void run_until_signal(const sigset_t& set, Server& server, Log& log) {
   if (again || server.state().n_open.load() > 0) end_at_once(log);
 }
 
+constexpr double kDearDraft = 0.1, kTooDearDraft = 0.3;  // SOURCES: a draft step over a target step
+
+// Before anybody is told that this server is ready.
+Status test_engine(Engine& engine, Log& log) {
+  Result<Engine::SelfTested> tested = engine.self_test();
+  if (!tested.ok()) return tested.status();
+  for (size_t i = 0; i < tested->step_cost_ratios.size(); ++i) {
+    double ratio = tested->step_cost_ratios[i];
+    std::string name = engine.info().drafters[i].name;
+    if (ratio > kTooDearDraft)
+      log.warn(
+          "a draft step costs more than 30 % of a target step: it can hardly pay; take a "
+          "smaller draft",
+          {{"drafter", name}, {"ratio", ratio}});
+    else if (ratio > kDearDraft)
+      log.warn("a draft step costs more than 10 % of a target step; a smaller draft may pay better",
+               {{"drafter", name}, {"ratio", ratio}});
+    else if (ratio > 0)
+      log.info("draft measured", {{"drafter", name}, {"ratio", ratio}});
+  }
+  log.info("self-test passed");
+  return {};
+}
+
 int serve(Config& config) {
   Settings& settings = config.settings();
   sigset_t set = block_signals();
@@ -148,6 +172,10 @@ int serve(Config& config) {
     return fail(loading.result->status());
   }
   engine = std::move((*loading.result)->engine);
+  if (Status s = test_engine(*engine, log); !s.ok()) {
+    dying_server.store(nullptr);
+    return fail(s), kFault;
+  }
   engine->start();
   const EngineInfo& info = engine->info();
   log.info("ready", {{"model", (*loading.result)->model.name},

@@ -32,6 +32,14 @@ Engine::~Engine() {
   if (thread_.joinable()) thread_.join();
 }
 
+Result<Engine::SelfTested> Engine::self_test() {
+  if (pool_) pool_->begin();
+  Result<std::vector<double>> ratios = step_->self_test();
+  if (pool_) pool_->end();
+  if (!ratios.ok()) return ratios.status();
+  return SelfTested{ratios.take()};
+}
+
 void Engine::start() {
   thread_ = std::thread([this] { run(); });
 }

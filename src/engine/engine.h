@@ -48,6 +48,14 @@ class Engine {
 
   const EngineInfo& info() const { return info_; }
 
+  // Computes a handful of tokens to see that this machine does it right, and measures what passes
+  // cost. The ratios are by drafter: a draft step over a target step, 0 where nothing was measured.
+  // Requires: not started, no request taken.
+  struct SelfTested {
+    std::vector<double> step_cost_ratios;
+  };
+  Result<SelfTested> self_test();
+
   void start();  // the thread; until then (in tests) step_once drives
 
   // Any thread. False: max_queue requests wait already, or the engine stops; the request stays with

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "batch/sequence.h"
+#include "engine/histogram.h"
 #include "sampling/accept.h"
 
 namespace pf {
@@ -44,6 +45,16 @@ struct Snapshot {
   std::vector<int64_t> drafted_at, accepted_at;  // by depth
   std::vector<int64_t> rounds_per_drafter;
   double draft_seconds = 0, target_seconds = 0, other_seconds = 0;  // totals over steps
+  // Of steps; draft: of those in which somebody drafted.
+  TimeHistogram plan_times, draft_times, verify_times, commit_times;
+  RowHistogram rows;
+  int64_t n_recomputed_target = 0, n_recomputed_draft = 0;  // tokens whose K and V had stood before
+  double loss_spent = 0;   // probability mass kept beyond the exact rule
+  double speedup = 1;      // measured against steps with K = 0; 1: nothing measured yet
+  double utilisation = 0;  // percent of the knee, smoothed
+  double alpha = 1;        // of the last step with a threshold rule; 1: exact
+  double alpha_busy_term = 0, alpha_acceptance_term = 0;
+  uint64_t dead_drafters = 0;  // bit i: next to nothing of drafter i is kept
 };
 
 }  // namespace pf

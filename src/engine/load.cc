@@ -236,11 +236,25 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const Models& mode
   step->scheduler.max_num_batched_tokens = o.max_num_batched_tokens;
   step->scheduler.draft_plane = models.draft ? 1 : -1;  // a head's plane needs no catch-up
   step->max_context = plan.max_context;
-  step->num_speculative_tokens = o.num_speculative_tokens;
+  bool deep = o.draft_length == "adaptive" || o.draft_length == "window";
+  step->num_speculative_tokens = o.num_speculative_tokens >= 0 ? o.num_speculative_tokens
+                                 : deep                        ? 10
+                                                               : 5;
+  step->length.rule = o.draft_length == "adaptive" ? LengthRule::kAdaptive
+                      : o.draft_length == "window" ? LengthRule::kWindow
+                      : o.draft_length == "rate"   ? LengthRule::kRate
+                                                   : LengthRule::kFixed;
   step->speculation_tree = o.speculation_tree;
   step->draft_temperature = o.draft_temperature;
   step->has_policy = o.acceptance != "auto";
-  if (o.acceptance == "coupled") step->policy.rule = Acceptance::kCoupled;
+  step->policy.rule = o.acceptance == "coupled"             ? Acceptance::kCoupled
+                      : o.acceptance == "threshold"         ? Acceptance::kThreshold
+                      : o.acceptance == "threshold-literal" ? Acceptance::kThresholdLiteral
+                      : o.acceptance == "typical"           ? Acceptance::kTypical
+                                                            : Acceptance::kRejection;
+  step->dynamic_alpha = o.alpha <= 0;
+  step->policy.alpha = o.alpha > 0 ? o.alpha : 1;
+  step->alpha.smoothing = o.alpha_smoothing;
 }
 
 }  // namespace
@@ -285,6 +299,8 @@ Result<EngineParts> load_engine(const EngineOptions& o) {
   Loading loading{o, *device, models};
   if (Status s = add_drafters(loading, *names, resident, &parts); !s.ok()) return s;
   set_step(o, *plan, models, &parts.step);
+  for (const DrafterDescription& d : parts.info.drafters)
+    parts.step.length.cost_ratios.push_back(std::max(d.step_cost_ratio, 0.002f));
   return parts;
 }
 

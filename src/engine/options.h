@@ -31,9 +31,13 @@ struct EngineOptions {
   double memory_utilization = 0.75;
   uint64_t seed = 0;  // of requests without one; 0: drawn from the system
   std::vector<std::string> speculation = {"auto"};  // drafters to choose among; "off": none
-  int32_t num_speculative_tokens = 5;
-  std::vector<int32_t> speculation_tree;  // widths per depth; empty: chains
-  std::string acceptance = "auto";        // auto, rejection, coupled
+  int32_t num_speculative_tokens = -1;              // < 0: 10 with adaptive and window, else 5
+  std::vector<int32_t> speculation_tree;            // widths per depth; empty: chains
+  std::string draft_length = "adaptive";            // adaptive, window, rate, fixed
+  // auto, rejection, coupled, threshold, threshold-literal, typical
+  std::string acceptance = "auto";
+  float alpha = 1;  // of threshold rules that name none; <= 0: dynamic
+  float alpha_smoothing = 0.2f;
   bool prefix_caching = true;
   int32_t max_queue = 256;
 };

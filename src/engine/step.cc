@@ -9,57 +9,25 @@
 namespace pf {
 
 bool Step::run() {
-  int64_t began_us = clock_.now_us();
-  admit(began_us);  // requests become sequences; cancel flags and deadlines are read here only
+  at_us_.began = clock_.now_us();
+  admit(at_us_.began);  // requests become sequences; cancel flags and deadlines are read here only
   if (scheduler_.idle()) return publish(false), false;
-  wish();  // who would draft, and how much
-  scheduler_.plan(began_us, wishes_, &kv_, &plan_);
+  wish(at_us_.began);  // who would draft, and how much
+  scheduler_.plan(at_us_.began, wishes_, &kv_, &plan_);
   // From here on the set of sequences in the step is fixed and their KV blocks are reserved.
+  at_us_.planned = clock_.now_us();
   propose();  // trees of tokens with their q
-  int64_t proposed_us = clock_.now_us();
+  at_us_.proposed = clock_.now_us();
   flatten();  // rows: token, position, slot, what each may see; which rows want logits
   if (batch_.n_rows() > 0) parts_.target->forward(batch_);
   judge();  // 1..K+1 tokens per sequence
-  int64_t judged_us = clock_.now_us();
+  at_us_.judged = clock_.now_us();
   commit();  // tokens and K, V lengths; an accepted branch moves to its place
   learn();   // what the round says about the drafts
   emit();    // token ids go out; what is finished leaves
-  figures_.draft_seconds += 1e-6 * static_cast<double>(proposed_us - began_us);
-  figures_.target_seconds += 1e-6 * static_cast<double>(judged_us - proposed_us);
-  figures_.other_seconds += 1e-6 * static_cast<double>(clock_.now_us() - judged_us);
-  ++figures_.n_steps;
+  count_step();
   publish(!scheduler_.idle());
   return !rows_.empty();
-}
-
-void Step::wish() {
-  wishes_.clear();
-  for (Sequence* s : scheduler_.running()) wishes_.push_back(wish_for(s));
-}
-
-Wish Step::wish_for(Sequence* s) {
-  const SpeculationParams& p = s->request->speculation;
-  s->drafter = DrafterChoice::kNobody;
-  Wish wish;
-  bool fixed = p.mode == SpeculationParams::Mode::kFixed;
-  int32_t server = parts_.num_speculative_tokens;
-  if (p.mode == SpeculationParams::Mode::kOff || parts_.drafters.size() == 0) return wish;
-  int32_t depth = fixed                   ? p.n_draft_tokens
-                  : p.n_draft_tokens >= 0 ? std::min(server, p.n_draft_tokens)
-                                          : server;
-  std::span<const int32_t> widths = widths_of(*s);
-  if (!widths.empty() && (fixed || depth > 0)) depth = static_cast<int32_t>(widths.size());
-  // The last token that may come is never drafted: the round ends with the target's own.
-  depth = static_cast<int32_t>(std::min<int64_t>(depth, n_allowed(*s) - 1));
-  if (depth <= 0) return wish;
-  s->drafter = parts_.drafters.choose(*s);
-  if (s->drafter == DrafterChoice::kNobody) return wish;
-  int64_t room = parts_.drafters[s->drafter].max_context() - s->n_tokens();
-  depth = static_cast<int32_t>(std::min<int64_t>(depth, room));
-  wish.n_draft = widths.empty() ? depth : tree_nodes(widths, depth);
-  const Drafter& drafter = parts_.drafters[s->drafter];
-  wish.uses_draft_plane = drafter.plane() >= 0 && !drafter.absorbs();
-  return wish;
 }
 
 void Step::propose() {
@@ -72,6 +40,7 @@ void Step::propose() {
     row.n_before = planned.sequence->n_tokens();
     rows_.push_back(row);
   }
+  drafter_seconds_.assign(static_cast<size_t>(parts_.drafters.size()), 0);
   trees_.resize(std::max(trees_.size(), rows_.size()));
   for (DraftTree& tree : trees_) tree.clear();
   for (int32_t d = 0; d < parts_.drafters.size(); ++d) propose_with(d);
@@ -100,7 +69,10 @@ void Step::propose_with(int32_t drafter) {
   }
   if (tasks_.empty()) return;
   proposed_.resize(std::max(proposed_.size(), tasks_.size()));
+  int64_t began_us = clock_.now_us();
   parts_.drafters[drafter].propose(tasks_, std::span(proposed_).first(tasks_.size()));
+  drafter_seconds_[static_cast<size_t>(drafter)] =
+      1e-6 * static_cast<double>(clock_.now_us() - began_us);
   for (size_t t = 0; t < tasks_.size(); ++t) {
     std::swap(trees_[task_rows_[t]], proposed_[t]);
     if (tasks_[t].n_draft == 0) commit_catchup(rows_[task_rows_[t]].plan);
@@ -178,6 +150,7 @@ void Step::learn() {
   for (size_t r = 0; r < rows_.size(); ++r)
     if (rows_[r].job >= 0)
       count_round(rows_[r], trees_[r], results_[static_cast<size_t>(rows_[r].job)]);
+  learn_costs();
 }
 
 void Step::emit() {

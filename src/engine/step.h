@@ -6,31 +6,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "batch/batch.h"
 #include "batch/plan.h"
 #include "engine/live.h"
-#include "kv/kv_cache.h"
-#include "scheduler/scheduler.h"
-#include "speculation/drafter_choice.h"
+#include "engine/step_parts.h"
 
 namespace pf {
-
-// What the step is made of. Loaded by engine/load.cc, or put together by a test.
-struct StepParts {
-  KvCache::Options kv;
-  SchedulerOptions scheduler;
-  std::unique_ptr<Backend> target;
-  DrafterChoice drafters;
-  int64_t max_context = 0;
-  int32_t num_speculative_tokens = 0;     // the server's choice where a request has none; 0: off
-  std::vector<int32_t> speculation_tree;  // widths; empty: chains
-  float draft_temperature = -1;           // < 0: the request's
-  bool has_policy = false;                // `policy` instead of auto
-  AcceptPolicy policy;
-};
 
 // All mutable state of the engine and the one step that changes it. One thread; no locks but the
 // one around the snapshot.
@@ -38,6 +21,9 @@ class Step {
  public:
   Step(StepParts parts, const Clock& clock, BoundedQueue<std::unique_ptr<Request>>* inbox,
        BoundedQueue<Event>* outbox);
+
+  // See Engine::self_test; teaches the controllers what it measured.
+  Result<std::vector<double>> self_test();
 
   // One step, top to bottom; false when there was nothing to run.
   bool run();
@@ -65,7 +51,7 @@ class Step {
   };
 
   void admit(int64_t now_us);
-  void wish();
+  void wish(int64_t now_us);
   void propose();
   void flatten();
   void judge();
@@ -74,8 +60,13 @@ class Step {
   void emit();
   void publish(bool stepping);
 
-  Wish wish_for(Sequence* s);
+  Wish wish_for(Sequence* s, int64_t now_us);
+  StepOutlook outlook() const;
+  void learn_costs();
+  void count_step();
+  void count_recomputed(int64_t from, int64_t to, int64_t* high, int64_t* total) const;
   AcceptPolicy policy_of(const Request& r) const;
+  double accept_rate() const { return length_.acceptance().rate(); }
   std::span<const int32_t> widths_of(const Sequence& s) const;
   static int32_t tree_nodes(std::span<const int32_t> widths, int32_t depth);
   int64_t n_allowed(const Sequence& s) const;  // tokens that request and context still allow
@@ -103,11 +94,15 @@ class Step {
   Scheduler scheduler_;
   std::unordered_map<uint64_t, Live> live_;  // by ticket
   uint64_t next_order_ = 0;
+  DraftLength length_;
+  AlphaControl alpha_;
 
   // Of the present step; kept to reuse their memory.
   Plan plan_;
   Batch batch_;
   std::vector<Wish> wishes_;
+  std::vector<DraftAsk> asks_;
+  std::vector<size_t> asked_;  // by ask: whose wish, of wishes_
   std::vector<Row> rows_;
   std::vector<DraftTree> trees_;   // by row
   std::vector<DraftTask> tasks_;   // of one drafter
@@ -124,6 +119,12 @@ class Step {
   std::vector<std::vector<int32_t>> target_rows_;  // by row: its committed rows of the batch
   std::vector<BlockCopy> copies_;                  // of forks
   std::vector<std::pair<Sequence*, FinishReason>> ended_;
+  std::vector<DraftRound> rounds_;
+  std::vector<double> drafter_seconds_;             // by drafter
+  std::vector<std::vector<int32_t>> draft_passes_;  // [drafter]: rows of each pass
+  struct {
+    int64_t began = 0, planned = 0, proposed = 0, judged = 0;
+  } at_us_;
 
   Snapshot figures_;  // totals so far, engine thread only
   mutable std::mutex snapshot_mutex_;

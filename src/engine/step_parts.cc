@@ -6,6 +6,15 @@
 #include "engine/step.h"
 
 namespace pf {
+namespace {
+
+DraftLengthOptions length_options(const StepParts& parts) {
+  DraftLengthOptions options = parts.length;
+  options.cost_ratios.resize(static_cast<size_t>(parts.drafters.size()), 0.1f);
+  return options;
+}
+
+}  // namespace
 
 Step::Step(StepParts parts, const Clock& clock, BoundedQueue<std::unique_ptr<Request>>* inbox,
            BoundedQueue<Event>* outbox)
@@ -14,7 +23,9 @@ Step::Step(StepParts parts, const Clock& clock, BoundedQueue<std::unique_ptr<Req
       inbox_(inbox),
       emitter_(outbox),
       kv_(parts_.kv),
-      scheduler_(parts_.scheduler) {
+      scheduler_(parts_.scheduler),
+      length_(length_options(parts_)),
+      alpha_(parts_.alpha) {
   figures_.kv_blocks_total = kv_.n_blocks();
   figures_.rounds_per_drafter.assign(static_cast<size_t>(parts_.drafters.size()), 0);
   publish(false);
@@ -46,6 +57,7 @@ void Step::take(std::unique_ptr<Request> request) {
       s->counts->add_prompt(r.prompt);
     }
     s->speculation.rounds_per_drafter.assign(static_cast<size_t>(parts_.drafters.size()), 0);
+    s->drafts.resize(static_cast<size_t>(parts_.drafters.size()));
     live.sequences.push_back(std::move(s));
     scheduler_.add(live.sequences.back().get());
   }
@@ -86,8 +98,17 @@ int64_t Step::n_allowed(const Sequence& s) const {
 }
 
 AcceptPolicy Step::policy_of(const Request& r) const {
-  if (!r.speculation.auto_acceptance) return r.speculation.policy;
-  if (parts_.has_policy) return parts_.policy;
+  const SpeculationParams& p = r.speculation;
+  if (!p.auto_acceptance || parts_.has_policy) {
+    AcceptPolicy policy = p.auto_acceptance ? parts_.policy : p.policy;
+    bool threshold =
+        policy.rule == Acceptance::kThreshold || policy.rule == Acceptance::kThresholdLiteral;
+    if (!threshold || p.has_alpha) return policy;
+    policy.alpha = p.dynamic_alpha || parts_.dynamic_alpha
+                       ? static_cast<float>(alpha_.alpha(accept_rate()))
+                       : parts_.policy.alpha;
+    return policy;
+  }
   AcceptPolicy policy;  // greedy needs no name: at temperature 0 both exact rules keep the argmax
   policy.rule = r.has_seed && !r.sampling.greedy() ? Acceptance::kCoupled : Acceptance::kRejection;
   return policy;
@@ -109,7 +130,9 @@ int32_t Step::tree_nodes(std::span<const int32_t> widths, int32_t depth) {
 void Step::commit_catchup(const PlannedSequence& planned) {
   Sequence* s = planned.sequence;
   int32_t plane = parts_.drafters[s->drafter].plane();
-  int64_t filled = s->table.filled[static_cast<size_t>(plane)] + planned.n_draft_catchup;
+  int64_t before = s->table.filled[static_cast<size_t>(plane)];
+  int64_t filled = before + planned.n_draft_catchup;
+  count_recomputed(before, filled, &s->draft_high, &figures_.n_recomputed_draft);
   kv_.commit(&s->table, plane, s->tokens, filled, s->request->cache_salt);
 }
 
@@ -210,10 +233,14 @@ void Step::commit_planes(Row* row) {
     const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
     if (drafter.plane() >= 0) {
       int64_t filled = drafter.filled_after(tree, path, row->n_before);
+      count_recomputed(s->table.filled[static_cast<size_t>(drafter.plane())], row->n_before,
+                       &s->draft_high, &figures_.n_recomputed_draft);
       kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, s->n_tokens() - 1), salt);
     }
   }
   if (row->plan.n_rows == 0) return;
+  count_recomputed(s->kv_len, s->kv_len + row->plan.n_rows, &s->target_high,
+                   &figures_.n_recomputed_target);
   s->kv_len = computed_after(*row);
   kv_.commit(&s->table, kTargetPlane, s->tokens, s->kv_len, salt);
 }
@@ -281,6 +308,7 @@ void Step::count_round(const Row& row, const DraftTree& tree, const AcceptResult
   ++figures_.n_rounds;
   ++c.rounds;
   c.loss += result.loss;
+  figures_.loss_spent += result.loss;
   c.last_alpha = row.policy.alpha;
   if (tree.size() == 0) return;
   c.drafted += tree.size();

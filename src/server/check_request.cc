@@ -164,8 +164,8 @@ void check_speculation(const wire::Speculation& s, Border* b) {
     b->require(threshold, "speculation.alpha",
                "goes with acceptance THRESHOLD or THRESHOLD_LITERAL only");
   }
-  b->require(!s.dynamic_alpha(), "speculation.dynamic_alpha",
-             "is not supported by this server; set alpha", Code::kUnimplemented);
+  b->require(!s.dynamic_alpha() || threshold, "speculation.dynamic_alpha",
+             "goes with acceptance THRESHOLD or THRESHOLD_LITERAL only");
   if (s.has_loss_budget()) {
     b->require(s.loss_budget() >= 0, "speculation.loss_budget", "must be >= 0");
     b->require(s.acceptance() == wire::Speculation::THRESHOLD, "speculation.loss_budget",

@@ -1,5 +1,7 @@
 #include "server/engine_metrics.h"
 
+#include <cmath>
+
 namespace pf {
 namespace {
 
@@ -79,6 +81,9 @@ void add_recent(const Snapshot& s, const Snapshot& before, Families* f) {
     std::string name(prefix);
     f->gauge((name + "cod_accept_rate").c_str(), "Share of drafted tokens kept, last minute.",
              accept_rate);
+    f->gauge((name + "cod_draft_latency_p99").c_str(),
+             "99th percentile of the drafting time of a step, seconds, last minute.",
+             s.draft_times.quantile_since(before.draft_times, 0.99));
     f->counter((name + "cod_fallback_count_total").c_str(),
                "Rounds in which no draft token was kept.", fallbacks);
   }
@@ -90,6 +95,68 @@ void add_recent(const Snapshot& s, const Snapshot& before, Families* f) {
                             since(s.other_seconds, before.other_seconds)));
 }
 
+void add_control(const Snapshot& s, const EngineInfo& info, Families* f) {
+  f->gauge("pilotfish_speculation_speedup_ratio",
+           "Tokens per second over those of steps with K = 0, which are measured now and then.",
+           s.speedup);
+  f->gauge("pilotfish_alpha", "Alpha of the last step with a threshold rule (1 = exact).", s.alpha);
+  f->gauge("pilotfish_alpha_busy_term", "What the load adds to dynamic alpha.", s.alpha_busy_term);
+  f->gauge("pilotfish_alpha_acceptance_term", "What the acceptance adds to dynamic alpha.",
+           s.alpha_acceptance_term);
+  f->gauge("pilotfish_utilisation_percent",
+           "Rows of a step over the rows at which a step takes twice as long, smoothed.",
+           s.utilisation);
+  f->counter("pilotfish_loss_spent_total", "Probability mass kept beyond the exact rule.",
+             s.loss_spent);
+  MetricFamily& dead =
+      f->family("pilotfish_drafter_dead", "1: less than 5 % of what the drafter drafts is kept.",
+                MetricType::Gauge);
+  for (size_t i = 0; i < info.drafters.size() && i < 64; ++i)
+    dead.metric.push_back(Families::metric(MetricType::Gauge,
+                                           static_cast<double>(s.dead_drafters >> i & 1),
+                                           {{"drafter", info.drafters[i].name}}));
+  MetricFamily& again =
+      f->family("pilotfish_kv_recomputed_tokens_total",
+                "Tokens whose K and V were computed again, by plane.", MetricType::Counter);
+  again.metric.push_back(Families::metric(
+      MetricType::Counter, static_cast<double>(s.n_recomputed_target), {{"plane", "target"}}));
+  again.metric.push_back(Families::metric(
+      MetricType::Counter, static_cast<double>(s.n_recomputed_draft), {{"plane", "draft"}}));
+}
+
+void add_steps(const Snapshot& s, Families* f) {
+  MetricFamily& times =
+      f->family("pilotfish_step_seconds", "Time of a step's phases.", MetricType::Histogram);
+  for (auto [phase, from] : {std::pair{"plan", &s.plan_times},
+                             {"draft", &s.draft_times},
+                             {"verify", &s.verify_times},
+                             {"commit", &s.commit_times}}) {
+    ClientMetric m;
+    m.label = {{"phase", phase}};
+    int64_t n = 0;
+    for (size_t i = 0; i < TimeHistogram::kBuckets; ++i) {
+      n += from->counts[i];
+      bool last = i + 1 == TimeHistogram::kBuckets;
+      if (i % 4 == 0 || last)  // powers of two are enough here
+        m.histogram.bucket.push_back({static_cast<uint64_t>(n), TimeHistogram::upper(i)});
+    }
+    m.histogram.sample_count = static_cast<uint64_t>(n);
+    m.histogram.sample_sum = from->sum_seconds;
+    times.metric.push_back(std::move(m));
+  }
+  ClientMetric rows;
+  int64_t n = 0;
+  for (size_t i = 0; i < s.rows.counts.size(); ++i) {
+    n += s.rows.counts[i];
+    double bound = i < RowHistogram::kBounds.size() ? RowHistogram::kBounds[i] : HUGE_VAL;
+    rows.histogram.bucket.push_back({static_cast<uint64_t>(n), bound});
+  }
+  rows.histogram.sample_count = static_cast<uint64_t>(n);
+  rows.histogram.sample_sum = static_cast<double>(s.rows.sum);
+  f->family("pilotfish_iteration_tokens_total", "Rows of a step.", MetricType::Histogram)
+      .metric.push_back(std::move(rows));
+}
+
 }  // namespace
 
 std::vector<MetricFamily> engine_metrics(const Snapshot& now, const Snapshot& before,
@@ -98,6 +165,8 @@ std::vector<MetricFamily> engine_metrics(const Snapshot& now, const Snapshot& be
   add_load(now, &f);
   add_speculation(now, info, &f);
   add_recent(now, before, &f);
+  add_control(now, info, &f);
+  add_steps(now, &f);
   f.gauge("pilotfish_watchdog_last_step_age_seconds", "Since the last step, 0 when idle.",
           1e-6 * static_cast<double>(age_us));
   f.family("pilotfish_cache_config_info", "Always 1; the KV cache.", MetricType::Gauge)

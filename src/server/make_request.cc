@@ -89,7 +89,9 @@ SpeculationParams speculation_of(const wire::Speculation& s) {
   p.tree.assign(s.tree().begin(), s.tree().end());
   p.auto_acceptance = s.acceptance() <= wire::Speculation::ACCEPT_AUTO;
   p.policy.rule = rule_of(s.acceptance());
+  p.has_alpha = s.has_alpha();
   if (s.has_alpha()) p.policy.alpha = s.alpha();
+  p.dynamic_alpha = s.dynamic_alpha();
   if (s.has_loss_budget()) p.policy.loss_budget = s.loss_budget();
   return p;
 }

@@ -54,16 +54,6 @@ Metrics::Metrics(const std::string& version, const std::string& commit)
                      .Help("Completions that ended because logits were not finite.")
                      .Register(registry_)
                      .Add({})),
-      loss_spent_(BuildCounter()
-                      .Name("pilotfish_loss_spent_total")
-                      .Help("Probability mass kept beyond the exact rule.")
-                      .Register(registry_)
-                      .Add({})),
-      alpha_(BuildGauge()
-                 .Name("pilotfish_alpha")
-                 .Help("Alpha of the last finished completion (1 = exact).")
-                 .Register(registry_)
-                 .Add({})),
       ttft_(histogram(registry_, "pilotfish_time_to_first_token_seconds",
                       "From arrival to the first token.", kFirstToken)),
       tpot_(histogram(registry_, "pilotfish_time_per_output_token_seconds",
@@ -87,7 +77,6 @@ Metrics::Metrics(const std::string& version, const std::string& commit)
   for (const char* reason :
        {"queue_full", "loading", "draining", "unauthenticated", "invalid", "duplicate"})
     rejected_.Add({{"reason", reason}});
-  alpha_.Set(1);
   BuildGauge()
       .Name("pilotfish_build_info")
       .Help("Always 1; what is running.")
@@ -102,8 +91,6 @@ void Metrics::finished(const CompletionRecord& r) {
   } else {
     success_.Add({{"finished_reason", vllm_reason(r.reason)}}).Increment();
   }
-  loss_spent_.Increment(r.speculation.loss);
-  alpha_.Set(r.speculation.last_alpha);
   const PhaseTimes& t = r.times;
   e2e_.Observe(seconds(t.arrival_us, t.end_us));
   if (t.first_scheduled_us >= 0) queue_.Observe(seconds(t.arrival_us, t.first_scheduled_us));

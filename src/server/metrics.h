@@ -36,8 +36,7 @@ class Metrics {
  private:
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>&success_, &rejected_;
-  prometheus::Counter &corrupted_, &loss_spent_;
-  prometheus::Gauge& alpha_;
+  prometheus::Counter& corrupted_;
   prometheus::Histogram &ttft_, &tpot_, &token_gap_, &e2e_, &queue_, &prefill_, &decode_, &freed_,
       &write_blocked_;
 };

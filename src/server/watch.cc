@@ -48,6 +48,7 @@ void Watch::run() {
     }
     Snapshot s = state_.backing->port.snapshot();
     remember(s, now_us);
+    say_dead(s);
     if (now_us < stats_us) continue;
     stats_us = now_us + options_.stats_us;
     say_stats(s, 1e-6 * static_cast<double>(options_.stats_us));
@@ -58,6 +59,19 @@ void Watch::remember(const Snapshot& s, int64_t now_us) {
   std::lock_guard lock(mutex_);
   past_.emplace_back(now_us, s);
   while (past_.size() > 1 && past_[1].first <= now_us - kMinute_us) past_.erase(past_.begin());
+}
+
+void Watch::say_dead(const Snapshot& s) {
+  const std::vector<DrafterDescription>& drafters = state_.backing->model.info.drafters;
+  for (size_t i = 0; i < drafters.size() && i < 64; ++i) {
+    uint64_t bit = uint64_t{1} << i;
+    if (!(s.dead_drafters & ~said_dead_ & bit)) continue;
+    said_dead_ |= bit;
+    state_.log.warn(
+        "dead draft: less than 5 % of what it drafts is kept; is it a draft of this "
+        "model? see pilotfish compare",
+        {{"drafter", drafters[i].name}});
+  }
 }
 
 void Watch::say_stats(const Snapshot& s, double seconds) {

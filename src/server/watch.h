@@ -31,12 +31,14 @@ class Watch {
   void run();
   void remember(const Snapshot& s, int64_t now_us);
   void say_stats(const Snapshot& s, double seconds);
+  void say_dead(const Snapshot& s);
 
   ServerState& state_;
   const Options options_;
   mutable std::mutex mutex_;
   std::vector<std::pair<int64_t, Snapshot>> past_;  // oldest first; guarded by mutex_
   Snapshot said_;
+  uint64_t said_dead_ = 0;  // bit i: drafter i was called dead; once is enough
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -30,6 +31,10 @@ struct HarnessOptions {
   int32_t max_num_seqs = 64, max_num_batched_tokens = 96;
   bool prefix_caching = true;
   float draft_temperature = -1;
+  DraftLengthOptions length = {};
+  bool dynamic_alpha = false;
+  // Microseconds of a pass by its rows; none: passes take no time.
+  std::function<int64_t(int32_t)> target_us = {}, draft_us = {};
 };
 
 // One completion as the outbox told it.
@@ -84,6 +89,13 @@ class Harness {
     parts.num_speculative_tokens = o.k;
     parts.speculation_tree = o.tree;
     parts.draft_temperature = o.draft_temperature;
+    parts.length = o.length;
+    parts.dynamic_alpha = o.dynamic_alpha;
+    auto takes = [this](const std::function<int64_t(int32_t)>& us) {
+      return [this, &us](int32_t rows) { clock.advance_us(us(rows)); };
+    };
+    if (o.target_us) target->on_pass = takes(options.target_us);
+    if (o.draft_us && draft != nullptr) draft->on_pass = takes(options.draft_us);
     step = std::make_unique<Step>(std::move(parts), clock, &inbox, &outbox);
   }
 

@@ -38,6 +38,7 @@ void HashBackend::forward(const Batch& batch) {
   n_rows_run += batch.n_rows();
   max_rows_seen = std::max(max_rows_seen, batch.n_rows());
   ++n_forwards;
+  if (on_pass) on_pass(batch.n_rows());
   for (const Segment& s : batch_.segments)
     for (int32_t r = s.first_row; r < s.first_row + s.n_rows; ++r) {
       size_t i = static_cast<size_t>(r);

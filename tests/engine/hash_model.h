@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -71,8 +72,9 @@ class HashBackend final : public Backend {
 
   int64_t n_rows_run = 0, n_forwards = 0, n_blocks_copied = 0;
   int32_t max_rows_seen = 0;
-  int32_t poison_token = -1;  // a row that feeds it has NaN logits
-  bool is_head = false;       // over the hidden states of another one
+  std::function<void(int32_t n_rows)> on_pass;  // called by every forward
+  int32_t poison_token = -1;                    // a row that feeds it has NaN logits
+  bool is_head = false;                         // over the hidden states of another one
   bool keeps_hidden = false;
   static constexpr int64_t kHidden = 4;  // floats that hold a hash, 16 bits each
 

@@ -47,6 +47,7 @@ class FakeEngine {
     s.n_running = static_cast<int32_t>(live_.size());
     s.last_step_end_us = last_step_us_;
     s.n_drafted = 10;
+    s.dead_drafters = dead.load();
     s.n_accepted = 4;
     s.accepted_at = {3, 1};
     return s;
@@ -57,6 +58,7 @@ class FakeEngine {
   }
 
   std::atomic<bool> running{true};
+  std::atomic<uint64_t> dead{0};  // Snapshot::dead_drafters
   std::atomic<int> round{1};
   std::atomic<int32_t> waiting{0};        // what the snapshot says
   std::atomic<bool> corrupt_last{false};  // the next round of the youngest request is not finite

@@ -71,6 +71,19 @@ TEST_F(Serving, MetricsHaveTheirNamesFromTheStart) {
         "\ncod_fallback_count_total 0\n",
         "pilotfish_loss_spent_total 0\n",
         "pilotfish_alpha 1\n",
+        "pilotfish_alpha_busy_term 0\n",
+        "pilotfish_alpha_acceptance_term 0\n",
+        "pilotfish_utilisation_percent 0\n",
+        "pilotfish_speculation_speedup_ratio 1\n",
+        "pilotfish_drafter_dead{drafter=\"ngram\"} 0\n",
+        "pilotfish_kv_recomputed_tokens_total{plane=\"target\"} 0\n",
+        "pilotfish_kv_recomputed_tokens_total{plane=\"draft\"} 0\n",
+        "pilotfish_step_seconds_count{phase=\"draft\"} 0\n",
+        "pilotfish_step_seconds_bucket{phase=\"verify\",le=\"+Inf\"} 0\n",
+        "pilotfish_iteration_tokens_total_count 0\n",
+        "pilotfish_iteration_tokens_total_bucket{le=\"16384\"} 0\n",
+        "\ncod_draft_latency_p99 0\n",
+        "pilotfish_cod_draft_latency_p99 0\n",
         "pilotfish_draft_length 0\n",
         "pilotfish_draft_time_share 0\n",
         "pilotfish_cancelled_to_freed_seconds_count 0\n",
@@ -80,6 +93,18 @@ TEST_F(Serving, MetricsHaveTheirNamesFromTheStart) {
         "pilotfish_corrupted_requests_total 0\n",
         "pilotfish_build_info{commit=\"abc\",version=\"1.2.3\"} 1\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+}
+
+TEST_F(Serving, ADeadDraftIsWarnedOfOnce) {
+  start();
+  engine.dead = 1;
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // many ticks of the watch
+  server.reset();
+  std::string text = log_text.str();
+  size_t at = text.find("dead draft");
+  ASSERT_NE(at, std::string::npos) << text;
+  EXPECT_NE(text.find("ngram", at), std::string::npos);
+  EXPECT_EQ(text.find("dead draft", at + 1), std::string::npos);
 }
 
 TEST_F(Serving, MetricsCountWhatHappens) {

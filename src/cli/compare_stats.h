@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pf {
+
+inline constexpr int32_t kTopTokens = 5;
+
+// One position as both models see it, by the softmax of their logits.
+struct PositionComparison {
+  std::vector<std::pair<int32_t, float>> target_top,
+      draft_top;               // (token, probability), likeliest first
+  double jaccard = 0;          // of the two sets of five: |both| / |either|
+  double total_variation = 0;  // half the sum of |p - q|; at best 1 - this much of a draft is kept
+};
+// Both [V].
+PositionComparison compare_position(std::span<const float> target_logits,
+                                    std::span<const float> draft_logits);
+
+// What `pilotfish compare` found about one draft.
+struct CompareReport {
+  std::string draft;
+  int32_t n_positions = 0;
+  double jaccard = 0, kept_at_best = 0;  // means over positions; kept_at_best = 1 - TV
+  int32_t k = 0;                         // tokens drafted in a round
+  std::vector<double> acceptance;        // [k] measured: kept, of those whose forerunner was kept
+  double accepted_length = 1;            // measured: tokens per round
+  double step_ratio = 0;                 // c: a draft pass over a target pass of one row
+  double verify_ratio = 1;               // v(k + 1): a pass of k + 1 rows over one of one row
+  double plain_tokens_per_s = 0, tokens_per_s = 0;
+
+  // What a round costs, in target steps, when nothing of it is kept.
+  double rollback_cost() const { return k * step_ratio + verify_ratio; }
+  double predicted_speedup() const { return accepted_length / rollback_cost(); }
+  double measured_speedup() const {
+    return plain_tokens_per_s > 0 ? tokens_per_s / plain_tokens_per_s : 0;
+  }
+};
+
+// SOURCES, A: what a draft has to fulfil.
+struct CompareGoal {
+  const char *id, *name;
+  double value, goal;
+  bool at_least;  // else: at most
+  const char* advice;
+
+  bool pass() const { return at_least ? value >= goal : value <= goal; }
+};
+std::vector<CompareGoal> compare_goals(const CompareReport& report);
+
+std::string plain_text(const CompareReport& report);
+std::string json_text(const CompareReport& report);
+
+}  // namespace pf

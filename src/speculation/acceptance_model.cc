@@ -1,0 +1,90 @@
+#include "speculation/acceptance_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pf {
+namespace {
+
+// Effective numbers of rounds that are remembered: 1 / (1 - keep).
+constexpr float kSequenceKeep = 0.985f, kServerKeep = 0.998f, kRecentKeep = 0.999f;
+constexpr float kFirstGuess = 0.7f;   // before anything was drafted: worth trying
+constexpr float kServerPrior = 4;     // samples that the level before is worth
+constexpr float kFactorPrior = 4;     // expected tokens that "as the server's average" is worth
+constexpr float kSequencePrior = 16;  // samples that factor times server's average is worth
+constexpr float kDoubtSteps = 64;     // without a draft until the most doubt counts
+constexpr float kMostDoubt = 2;       // standard deviations
+constexpr float kDeadRate = 0.05f;    // SPECULATION section 5
+constexpr float kDeadSamples = 100;   // levels offered before a drafter can be called dead
+constexpr float kLeast = 0.001f, kMost = 0.995f;
+
+}  // namespace
+
+AcceptanceModel::AcceptanceModel(int32_t n_drafters)
+    : levels_(static_cast<size_t>(n_drafters) * kClasses),
+      recent_(static_cast<size_t>(n_drafters)) {}
+
+size_t AcceptanceModel::cell(int32_t drafter, int32_t match) {
+  return static_cast<size_t>(drafter * kClasses + std::clamp(match, 1, kClasses) - 1);
+}
+
+void AcceptanceModel::priors(const Levels& levels, std::span<float> out) {
+  float before = kFirstGuess;
+  for (size_t d = 0; d < out.size(); ++d) {
+    const Count& c = levels[std::min(d, levels.size() - 1)];
+    before = out[d] = (c.kept + kServerPrior * before) / (c.tried + kServerPrior);
+  }
+}
+
+void AcceptanceModel::estimate(const DraftHistory& h, int32_t drafter, int32_t match,
+                               std::span<float> out) const {
+  priors(levels_[cell(drafter, match)], out);
+  float factor = (h.found + kFactorPrior) / (h.expected + kFactorPrior);
+  for (size_t d = 0; d < out.size(); ++d) {
+    size_t i = std::min<size_t>(d, kMaxDraftDepth - 1);
+    float prior = std::clamp(out[d] * factor, kLeast, kMost);
+    out[d] = (h.kept[i] + kSequencePrior * prior) / (h.tried[i] + kSequencePrior);
+  }
+  // Who drafts nothing learns nothing: the longer that lasts, the more of the doubt counts for it.
+  float n = h.tried[0] + kSequencePrior;
+  float doubt = std::sqrt(out[0] * (1 - out[0]) / n);
+  float share = std::min(1.0f, static_cast<float>(h.n_idle) / kDoubtSteps);
+  out[0] = std::min(kMost, out[0] + kMostDoubt * share * doubt);
+}
+
+void AcceptanceModel::observe(int32_t drafter, int32_t match, int32_t depth, int32_t n_kept,
+                              DraftHistory* h) {
+  if (depth <= 0) return;
+  Levels& cells = levels_[cell(drafter, match)];
+  std::array<float, kMaxDraftDepth> prior;
+  priors(cells, prior);
+  // All levels are forgotten alike, so that one which is not reached any more becomes open again.
+  h->expected *= kSequenceKeep, h->found *= kSequenceKeep;
+  for (size_t i = 0; i < kMaxDraftDepth; ++i) {
+    h->tried[i] *= kSequenceKeep, h->kept[i] *= kSequenceKeep;
+    cells[i].tried *= kServerKeep, cells[i].kept *= kServerKeep;
+  }
+  for (int32_t d = 0; d < std::min({depth, n_kept + 1, kMaxDraftDepth}); ++d) {
+    size_t i = static_cast<size_t>(d);
+    float kept = d < n_kept ? 1 : 0;
+    h->expected += prior[i], h->found += kept;
+    h->tried[i] += 1, h->kept[i] += kept;
+    cells[i].tried += 1, cells[i].kept += kept;
+  }
+  Count& r = recent_[static_cast<size_t>(drafter)];
+  r.tried = kRecentKeep * r.tried + static_cast<float>(depth);
+  r.kept = kRecentKeep * r.kept + static_cast<float>(n_kept);
+}
+
+double AcceptanceModel::rate() const {
+  Count all;
+  for (const Count& c : recent_) all.tried += c.tried, all.kept += c.kept;
+  return all.rate();
+}
+
+bool AcceptanceModel::dead(int32_t drafter) const {
+  const Count& c = recent_[static_cast<size_t>(drafter)];
+  return c.tried >= kDeadSamples && c.kept < kDeadRate * c.tried;
+}
+
+}  // namespace pf

@@ -1,0 +1,173 @@
+#include "speculation/draft_length.h"
+
+#include <algorithm>
+
+#include "batch/plan.h"
+#include "sampling/draft_tree.h"
+
+namespace pf {
+namespace {
+
+constexpr double kSlope = 0.005;         // assumed: of T(1), for each further row
+constexpr double kProbeShare = 0.01;     // of all time, for asking again who drafts nothing
+constexpr double kLeastRowPrice = 0.02;  // of T(1): where noise hides what a row costs
+constexpr double kMostSaved = 0.5;       // steps' worth of it that can be saved up
+constexpr int32_t kProbed = 8;           // sequences asked in one probe
+constexpr int32_t kFirstPlainStep = 16;
+
+}  // namespace
+
+float weight_of_slack(int64_t slack_us, double left_us) {
+  if (slack_us <= 0 || left_us <= 0) return 1;
+  double pressure = left_us / static_cast<double>(slack_us);  // 1: it will just do
+  return static_cast<float>(std::clamp(4 * (pressure - 0.5), 1.0, 4.0));
+}
+
+DraftLength::DraftLength(const DraftLengthOptions& options)
+    : options_(options),
+      target_(1e-3, kSlope),
+      acceptance_(static_cast<int32_t>(options.cost_ratios.size())) {
+  for (float ratio : options_.cost_ratios) drafts_.emplace_back(1e-3 * ratio, kSlope);
+}
+
+void DraftLength::learn_target(int32_t n_rows, double seconds) {
+  target_.observe(n_rows, seconds);
+  for (size_t d = 0; d < drafts_.size(); ++d)
+    drafts_[d].assume(options_.cost_ratios[d] * target_.at(1));
+}
+
+void DraftLength::learn_draft(int32_t drafter, int32_t n_rows, double seconds) {
+  drafts_[static_cast<size_t>(drafter)].observe(n_rows, seconds);
+}
+
+void DraftLength::plan(const StepOutlook& outlook, std::span<DraftAsk> asks) {
+  if (asks.empty()) return;
+  if (options_.rule == LengthRule::kAdaptive) plan_adaptive(outlook, asks);
+  for (DraftAsk& ask : asks) {
+    if (options_.rule == LengthRule::kFixed) ask.depth = ask.max_depth;
+    if (options_.rule == LengthRule::kWindow) ask.depth = std::min(window_.length(), ask.max_depth);
+    if (options_.rule == LengthRule::kRate) ask.depth = std::min(rate_.length(), ask.max_depth);
+  }
+  if (plain_step_is_due(asks))
+    for (DraftAsk& ask : asks) ask.depth = 0;
+}
+
+// The first one early, so that a young server knows its speed-up; fixed lengths wait for theirs.
+bool DraftLength::plain_step_is_due(std::span<const DraftAsk> asks) {
+  if (options_.probe_steps <= 0) return false;
+  bool drafts = std::any_of(asks.begin(), asks.end(), [](auto& ask) { return ask.depth > 0; });
+  if (!drafts) return n_drafted_ = 0, false;
+  bool early = !probed_plain_ && options_.rule == LengthRule::kAdaptive;
+  if (++n_drafted_ <
+      (early ? std::min(kFirstPlainStep, options_.probe_steps) : options_.probe_steps))
+    return false;
+  n_drafted_ = 0;
+  return probed_plain_ = true;
+}
+
+DepthCandidate DraftLength::candidate_of(const DraftAsk& ask) const {
+  DepthCandidate c;
+  c.drafter = ask.drafter;
+  c.max_depth = std::min(ask.max_depth, kMaxDraftDepth);
+  c.weight = ask.weight;
+  acceptance_.estimate(*ask.history, ask.drafter, ask.match,
+                       std::span(c.reach).first(static_cast<size_t>(std::max(0, c.max_depth))));
+  float reach = 1;
+  int32_t level = 1, total = 0;
+  for (int32_t d = 0; d < c.max_depth; ++d) {
+    auto i = static_cast<size_t>(d);
+    reach = c.reach[i] *= reach;
+    if (!ask.widths.empty()) level *= ask.widths[i];
+    c.n_nodes[i] = level;
+    if ((total += level) > kMaxTreeNodes) c.max_depth = d;
+  }
+  return c;
+}
+
+void DraftLength::plan_adaptive(const StepOutlook& outlook, std::span<DraftAsk> asks) {
+  candidates_.clear();
+  DepthQuestion question{outlook.n_plain_rows, outlook.n_prompt_rows,
+                         std::max(0, outlook.max_rows - outlook.n_plain_rows),
+                         static_cast<float>(outlook.n_decoding)};
+  for (const DraftAsk& ask : asks) {
+    candidates_.push_back(candidate_of(ask));
+    question.plain_tokens += ask.weight - 1;
+  }
+  DepthAnswer chosen = choose_depths(question, {&target_, drafts_}, candidates_);
+  for (size_t i = 0; i < asks.size(); ++i) asks[i].depth = candidates_[i].depth;
+  probe(outlook, chosen, asks);
+}
+
+// Those who draft nothing are asked again, one level deep, the longest idle first, as far as the
+// savings reach.
+void DraftLength::probe(const StepOutlook& outlook, const DepthAnswer& chosen,
+                        std::span<DraftAsk> asks) {
+  idle_.clear();
+  for (size_t i = 0; i < asks.size(); ++i)
+    if (asks[i].depth == 0 && candidates_[i].max_depth > 0) idle_.push_back(i);
+  if (idle_.empty() || savings_ <= 0) return;
+  auto longer = [&](size_t a, size_t b) {
+    return asks[a].history->n_idle > asks[b].history->n_idle;
+  };
+  size_t n = std::min<size_t>(idle_.size(), kProbed);
+  std::partial_sort(idle_.begin(), idle_.begin() + static_cast<std::ptrdiff_t>(n), idle_.end(),
+                    longer);
+  double rows = outlook.n_plain_rows + outlook.n_prompt_rows + chosen.n_nodes;
+  for (size_t i = 0; i < n; ++i) {
+    DraftAsk& ask = asks[idle_[i]];
+    const CostCurve& draft = drafts_[static_cast<size_t>(ask.drafter)];
+    int32_t n_nodes = candidates_[idle_[i]].n_nodes[0];
+    auto n_before = static_cast<double>(i);
+    double price = draft.at(n_before + 1) - draft.at(n_before);
+    if (ask.lag > kInlineCatchupTokens) price += draft.at(static_cast<double>(ask.lag));
+    price += std::max(target_.at(rows + n_nodes) - target_.at(rows),
+                      kLeastRowPrice * n_nodes * target_.at(1));
+    if (price > savings_) {
+      if (i == 0) saves_for_ = price;
+      return;
+    }
+    savings_ -= price;
+    rows += n_nodes;
+    ask.depth = 1;
+  }
+}
+
+void DraftLength::learn(std::span<const DraftRound> rounds, const StepReport& report) {
+  int64_t n_depth = 0, n_kept = 0;
+  for (const DraftRound& r : rounds) {
+    if (r.depth > 0) acceptance_.observe(r.drafter, r.match, r.depth, r.n_kept, r.history);
+    r.history->n_idle = r.depth > 0 ? 0 : r.history->n_idle + 1;
+    n_depth += r.depth, n_kept += r.n_kept;
+  }
+  if (n_depth > 0) {
+    double rate = static_cast<double>(n_kept) / static_cast<double>(n_depth);
+    window_.observe(rate);
+    rate_.observe(rate);
+  }
+  double most = std::max(kMostSaved * report.target_seconds, saves_for_);
+  savings_ = std::min(savings_ + kProbeShare * report.total_seconds, most);
+  if (report.pure) learn_costs(report);
+}
+
+void DraftLength::learn_costs(const StepReport& report) {
+  learn_target(report.n_rows, report.target_seconds);
+  bool drafted = false;
+  for (size_t d = 0; d < drafts_.size() && d < report.draft_passes.size(); ++d) {
+    const std::vector<int32_t>& passes = report.draft_passes[d];
+    if (passes.empty()) continue;
+    drafted = true;
+    double foretold = 0;
+    for (int32_t rows : passes) foretold += drafts_[d].at(rows);
+    if (!(foretold > 0)) continue;
+    double ratio = report.draft_seconds[d] / foretold;
+    for (int32_t rows : passes)
+      drafts_[d].observe(rows, drafts_[d].at(rows) * ratio,
+                         1.0 / static_cast<double>(passes.size()));
+  }
+  if (drafted)
+    meter_.observe_drafted(report.n_sequences, report.n_tokens, report.total_seconds);
+  else
+    meter_.observe_plain(report.n_sequences, report.total_seconds);
+}
+
+}  // namespace pf

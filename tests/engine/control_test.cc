@@ -1,0 +1,230 @@
+// Truth: the plain loop over the model (controllers change no word), the rejection law, and what
+// scripted costs and agreement make worth while.
+#include <gtest/gtest.h>
+
+#include "engine/harness.h"
+#include "support/chi_square.h"
+
+namespace pf {
+namespace {
+
+const DraftLengthOptions kAdaptive{.rule = LengthRule::kAdaptive};
+
+// A machine on which drafts pay at one time and do not at another.
+HarnessOptions restless(int32_t agreement) {
+  HarnessOptions o{.draft_agreement = agreement, .ngram = true, .k = 8, .length = kAdaptive};
+  auto n = std::make_shared<int32_t>(0);
+  o.target_us = [n](int32_t rows) { return 500 + (++*n / 40 % 2 ? 400 * rows : rows); };
+  o.draft_us = [](int32_t rows) { return 20 + rows; };
+  return o;
+}
+
+TEST(Control, AdaptiveLengthsChangeNoWord) {
+  for (float temperature : {0.0f, 0.8f})
+    for (int32_t agreement : {0, 45, 64})
+      for (int32_t n_blocks : {512, 90}) {
+        HarnessOptions o = restless(agreement);
+        o.n_blocks = n_blocks;
+        Harness h(o);
+        std::map<uint64_t, Request> asked;
+        for (int32_t i = 0; i < 24; ++i) {
+          auto r = h.request(prompt_of(5 + 13 * (i % 5), static_cast<uint32_t>(i)), 60);
+          r->sampling.temperature = temperature;
+          r->has_seed = temperature > 0;
+          if (i % 6 == 0) r->deadline_us = h.clock.now_us() + 3'600'000'000;
+          asked.emplace(r->ticket, *r);
+          h.submit(std::move(r));
+          if (i % 3 == 0) h.run_step();
+        }
+        h.run();
+        for (auto& [ticket, request] : asked)
+          EXPECT_EQ((h.replies[{ticket, 0}].tokens),
+                    plain_run(h.options.model, request, 0, 256).tokens);
+        EXPECT_GT(h.step->snapshot().n_drafted, 0);
+      }
+}
+
+// First and second token of requests without a seed, against the model's own law.
+TEST(Control, AdaptiveLengthsKeepTheLawOfRejection) {
+  HarnessOptions o = restless(30);
+  o.model.vocabulary = 5;
+  o.model.spread = 2;
+  o.n_blocks = 4096;
+  o.max_num_batched_tokens = 512;
+  Harness h(o);
+  std::vector<int32_t> prompt = {1, 2, 3, 1, 2, 3, 1, 2};
+  SamplingParams params;
+  params.temperature = 0.9f;
+  Distribution d;
+  std::vector<float> logits(5);
+  std::vector<double> want(125, 0), seen(125, 0);
+  auto law = [&](std::vector<int32_t> text) {
+    h.options.model.logits(h.options.model.hash(text), logits);
+    make_distribution(params, logits, &d);
+    std::vector<double> p;
+    for (int32_t t = 0; t < 5; ++t) p.push_back(d.at(t));
+    return p;
+  };
+  std::vector<double> first = law(prompt);
+  for (int32_t a = 0; a < 5; ++a) {
+    std::vector<int32_t> text = prompt;
+    text.push_back(a);
+    std::vector<double> second = law(text);
+    for (int32_t b = 0; b < 5; ++b) {
+      text.resize(prompt.size() + 1);
+      text.push_back(b);
+      std::vector<double> third = law(text);
+      for (int32_t c = 0; c < 5; ++c)
+        want[static_cast<size_t>(25 * a + 5 * b + c)] = first[static_cast<size_t>(a)] *
+                                                        second[static_cast<size_t>(b)] *
+                                                        third[static_cast<size_t>(c)];
+    }
+  }
+  for (int32_t round = 0; round < 30; ++round) {
+    for (int32_t i = 0; i < 1000; ++i) {
+      auto r = h.request(prompt, 6);
+      r->sampling.temperature = 0.9f;
+      r->seed = 31 * r->ticket + 7;
+      h.submit(std::move(r));
+    }
+    h.run();
+  }
+  for (auto& [key, reply] : h.replies)
+    ++seen[static_cast<size_t>(25 * reply.tokens[0] + 5 * reply.tokens[1] + reply.tokens[2])];
+  EXPECT_GT(h.step->snapshot().n_drafted, 5000);
+  EXPECT_GT(chi_square_p_value(seen, want), 0.001);
+}
+
+// Rounds that a request of 200 tokens takes when nothing but the draft's quality differs.
+TEST(Control, AGoodDraftIsUsedDeeplyAndABadOneHardlyAtAll) {
+  HarnessOptions o{.draft_agreement = 64, .k = 8, .length = kAdaptive};
+  o.target_us = [](int32_t rows) { return 1000 + 10 * rows; };
+  o.draft_us = [](int32_t) { return 50; };
+  Harness good(o);
+  uint64_t t = good.submit(good.request(prompt_of(20, 1), 200));
+  good.run();
+  EXPECT_LT((good.replies[{t, 0}].speculation.rounds), 200 / 6);
+  EXPECT_GT(good.step->snapshot().speedup, 3);
+  o.draft_agreement = 0;
+  Harness bad(o);
+  for (int32_t i = 0; i < 3; ++i) {
+    t = bad.submit(bad.request(prompt_of(20, 1), 200));
+    bad.run();
+  }
+  EXPECT_LT((bad.replies[{t, 0}].speculation.drafted), 40) << "the third request: probes only";
+}
+
+TEST(Control, ADeadDraftIsSeen) {
+  HarnessOptions o{.draft_agreement = 0, .ngram = true, .k = 4};
+  o.model.vocabulary = 512;
+  Harness h(o);
+  for (int32_t i = 0; i < 4; ++i) h.submit(h.request({i}, 100));
+  h.run();
+  EXPECT_EQ(h.step->snapshot().dead_drafters, 2u) << "the model; the n-grams are not tried";
+}
+
+// Alone a draft of four costs next to nothing. Beside eight others the knee is passed: every row
+// costs what it gives, and the draft passes come on top.
+TEST(Control, WhatWasNotDraftedUnderLoadIsCaughtUpLazily) {
+  HarnessOptions o{.draft_agreement = 64, .k = 4, .length = kAdaptive};
+  o.target_us = [](int32_t rows) { return rows <= 6 ? 1000 + 10 * rows : 1500 * (rows - 5); };
+  o.draft_us = [](int32_t) { return 50; };
+  Harness h(o);
+  auto r = h.request(prompt_of(20, 1), 220);
+  Request asked = *r;
+  h.submit(std::move(r));
+  for (int i = 0; i < 8; ++i) h.run_step();
+  EXPECT_GT(h.step->snapshot().n_drafted, 20);
+  for (uint32_t i = 0; i < 8; ++i) {
+    auto other = h.request(prompt_of(4, i), 70);
+    other->speculation.mode = SpeculationParams::Mode::kOff;
+    h.submit(std::move(other));
+  }
+  for (int i = 0; i < 20; ++i) h.run_step();
+  int64_t drafted = h.step->snapshot().n_drafted, fed = h.draft->n_rows_run;
+  for (int i = 0; i < 45; ++i) h.run_step();
+  EXPECT_EQ(h.step->snapshot().n_running, 9);
+  EXPECT_LE(h.step->snapshot().n_drafted - drafted, 4) << "probes at most";
+  EXPECT_LE(h.draft->n_rows_run - fed, 60);
+  h.run();
+  EXPECT_GT(h.step->snapshot().n_drafted, drafted + 40) << "drafts again";
+  std::vector<int32_t> plain = plain_run(h.options.model, asked, 0, 256).tokens;
+  EXPECT_EQ((h.replies[{asked.ticket, 0}].tokens), plain);
+}
+
+// Rows stay far below the knee, so that alpha is base + acceptance term, at most 0.6.
+TEST(Control, DynamicAlphaReachesTheRule) {
+  for (bool by_request : {true, false}) {
+    HarnessOptions o{.draft_agreement = 20, .k = 2, .dynamic_alpha = !by_request};
+    o.target_us = [](int32_t rows) { return 1000 + rows; };
+    Harness h(o);
+    auto r = h.request(prompt_of(20, 1), 100);
+    r->sampling.temperature = 0.9f;
+    r->speculation.auto_acceptance = false;
+    r->speculation.policy.rule = Acceptance::kThreshold;
+    r->speculation.dynamic_alpha = by_request;
+    uint64_t t = h.submit(std::move(r));
+    h.run();
+    float alpha = h.replies[{t, 0}].speculation.last_alpha;
+    EXPECT_GE(alpha, 0.5f);
+    EXPECT_LE(alpha, 0.6f);
+    Snapshot s = h.step->snapshot();
+    EXPECT_LT(s.utilisation, 30);
+    EXPECT_GT(s.loss_spent, 0);
+    EXPECT_FLOAT_EQ(static_cast<float>(s.alpha), alpha);
+    EXPECT_GT(s.alpha_acceptance_term, 0);
+  }
+}
+
+TEST(Control, AnAlphaOfTheRequestsOwnIsNotTouched) {
+  Harness h({.draft_agreement = 20, .k = 2, .dynamic_alpha = true});
+  auto r = h.request(prompt_of(20, 1), 30);
+  r->speculation.auto_acceptance = false;
+  r->speculation.policy.rule = Acceptance::kThreshold;
+  r->speculation.policy.alpha = 0.9f;
+  r->speculation.has_alpha = true;
+  uint64_t t = h.submit(std::move(r));
+  h.run();
+  EXPECT_EQ((h.replies[{t, 0}].speculation.last_alpha), 0.9f);
+}
+
+TEST(Control, CountsRowsTimesAndWhatIsComputedTwice) {
+  HarnessOptions o{.draft_agreement = 40, .k = 4, .prefix_caching = false};
+  o.target_us = [](int32_t) { return 1000; };
+  o.draft_us = [](int32_t) { return 100; };
+  Harness calm(o);
+  for (int32_t i = 0; i < 4; ++i) calm.submit(calm.request(prompt_of(40, 1), 30));
+  calm.run();
+  Snapshot s = calm.step->snapshot();
+  EXPECT_EQ(s.n_recomputed_target, 0);
+  EXPECT_EQ(s.n_recomputed_draft, 0);
+  EXPECT_EQ(s.rows.sum, calm.target->n_rows_run);
+  EXPECT_EQ(s.verify_times.n(), static_cast<int64_t>(s.n_steps));
+  EXPECT_NEAR(s.verify_times.sum_seconds, 1e-3 * static_cast<double>(s.n_steps), 1e-9);
+  EXPECT_GE(s.draft_times.quantile_since({}, 0.99), 400e-6) << "four passes a round at least";
+  o.n_blocks = 60;
+  Harness tight(o);
+  for (int32_t i = 0; i < 12; ++i) tight.submit(tight.request(prompt_of(40, 1), 30));
+  tight.run();
+  s = tight.step->snapshot();
+  ASSERT_GT(s.n_preemptions, 0);
+  EXPECT_GE(s.n_recomputed_target, 40 * s.n_preemptions / 2);
+  EXPECT_GT(s.n_recomputed_draft, 0);
+}
+
+TEST(Histogram, QuantilesLieInTheirBucket) {
+  TimeHistogram h, none;
+  EXPECT_EQ(h.quantile_since(none, 0.99), 0);
+  for (int i = 1; i <= 1000; ++i) h.add(1e-5 * i);
+  EXPECT_GE(h.quantile_since(none, 0.5), 5e-3);
+  EXPECT_LE(h.quantile_since(none, 0.5), 5e-3 * 1.2);
+  EXPECT_GE(h.quantile_since(none, 0.99), 9.9e-3);
+  TimeHistogram later = h;
+  for (int i = 0; i < 10; ++i) later.add(1.0);
+  EXPECT_GE(later.quantile_since(h, 0.01), 1.0) << "only what came since";
+  later.add(1e9);
+  EXPECT_EQ(later.counts.back(), 1);
+}
+
+}  // namespace
+}  // namespace pf

@@ -1,0 +1,107 @@
+// Truth: a model without faults passes; one fault at a time is found and named.
+#include "engine/self_test.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/harness.h"
+
+namespace pf {
+namespace {
+
+// HashBackend with something wrong in what it answers.
+class FaultyBackend final : public Backend {
+ public:
+  using Fault = std::function<void(std::span<const AcceptJob>, std::span<AcceptResult>)>;
+  FaultyBackend(Backend& inner, Fault fault) : inner_(inner), fault_(std::move(fault)) {}
+
+  const BackendInfo& info() const override { return inner_.info(); }
+  void forward(const Batch& batch) override { inner_.forward(batch); }
+  void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override {
+    inner_.accept(jobs, results);
+    fault_(jobs, results);
+  }
+  void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) override {
+    inner_.score(jobs, results);
+  }
+  void read_logits(int32_t first, int32_t n, View<float, 2> out) override {
+    inner_.read_logits(first, n, out);
+  }
+  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
+    inner_.propose(jobs, trees);
+  }
+  std::span<const float> hidden(int32_t row) const override { return inner_.hidden(row); }
+  void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                     std::span<DraftTree> trees) override {
+    inner_.propose_early(n_layers, jobs, trees);
+  }
+  void copy_blocks(std::span<const BlockCopy> copies) override { inner_.copy_blocks(copies); }
+  void move_slots(std::span<const SlotMove> moves) override { inner_.move_slots(moves); }
+
+ private:
+  Backend& inner_;
+  Fault fault_;
+};
+
+std::string verdict(const FaultyBackend::Fault& fault) {
+  Clock clock(1);
+  HashBackend inner(HashModel{}, 64, 16, 256);
+  FaultyBackend target(inner, fault);
+  Result<SelfTestReport> report = self_test({&target, {}, 16, 64, 128, 256}, clock);
+  return report.ok() ? "" : report.status().message();
+}
+
+TEST(SelfTest, PassesAndMeasuresWhatPassesCost) {
+  for (int32_t block_tokens : {1, 4, 16, 64}) {
+    Clock clock(1);
+    int32_t n_blocks = 12 * 64 / block_tokens;
+    HashBackend target(HashModel{}, n_blocks, block_tokens, 256);
+    HashBackend draft(HashModel{}, n_blocks, block_tokens, 256);
+    target.on_pass = [&](int32_t rows) { clock.advance_us(1000 + 10 * rows); };
+    draft.on_pass = [&](int32_t) { clock.advance_us(100); };
+    Result<SelfTestReport> report =
+        self_test({&target, {&draft}, block_tokens, n_blocks, 128, 256}, clock);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_NEAR(report->target_step_seconds(), 1010e-6, 1e-9);
+    ASSERT_EQ(report->draft_seconds.size(), 1u);
+    EXPECT_NEAR(report->draft_seconds[0], 100e-6, 1e-9);
+    EXPECT_GE(report->target_passes.back().n_rows, 64);
+  }
+}
+
+TEST(SelfTest, ASmallPoolOrContextIsNoFailure) {
+  Clock clock(1);
+  HashBackend target(HashModel{}, 3, 16, 24);
+  EXPECT_TRUE(self_test({&target, {}, 16, 3, 128, 256}, clock).ok());
+  EXPECT_TRUE(self_test({&target, {}, 16, 64, 128, 24}, clock).ok());
+}
+
+TEST(SelfTest, NamesWhatIsWrong) {
+  auto contains = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_EQ(verdict([](auto, auto) {}), "");
+  EXPECT_TRUE(contains(verdict([](auto jobs, auto results) {
+                         if (jobs[0].input.tree->size() > 0) results[0].n_accepted = 0;
+                       }),
+                       "a draft that is the target is not kept"));
+  EXPECT_TRUE(contains(
+      verdict([](auto jobs, auto results) { results[0].n_accepted = jobs[0].input.tree->size(); }),
+      "a wrong draft is not refused"));
+  EXPECT_TRUE(contains(verdict([n = 0](auto jobs, auto results) mutable {
+                         if (jobs[0].input.tree->size() > 0 && ++n == 3) results[0].n_accepted = 1;
+                       }),
+                       "a refused draft leaves something behind"));
+  EXPECT_TRUE(contains(verdict([n = 0](auto jobs, auto results) mutable {
+                         if (jobs[0].input.tree->size() > 0 && ++n == 4) results[0].tokens[0] += 1;
+                       }),
+                       "a prefix of another sequence"));
+  EXPECT_TRUE(contains(verdict([](auto jobs, auto results) {
+                         if (jobs.size() == 3) results[1].tokens[0] += 1;
+                       }),
+                       "neighbours in a batch"));
+  EXPECT_TRUE(
+      contains(verdict([](auto, auto results) { results[0].finite = false; }), "not finite"));
+}
+
+}  // namespace
+}  // namespace pf
