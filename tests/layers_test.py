@@ -22,7 +22,8 @@ ROOMS = {
     "speculation": BASE | {"backend", "batch", "sampling", "kv"},
     "engine": BASE | {"kernels", "sampling", "model", "kv", "batch", "backend", "scheduler", "speculation"},
     "server": BASE | {"engine", "batch", "text", "proto"},
-    "bench": BASE | {"proto", "backend"},
+    # A program beside `cli`: it also measures the step itself, its drafters and the text of a stream.
+    "bench": BASE | {"proto", "text", "backend", "speculation", "engine"},
 }
 ROOMS["cli"] = set(ROOMS) - {"bench"}
 ROOMS["main"] = ROOMS["cli"] | {"cli"}
@@ -30,7 +31,7 @@ ROOMS["main"] = ROOMS["cli"] | {"cli"}
 THROUGH = {
     "backend": {"kv"},      # Batch speaks of KV slots
     "server": {"sampling"},  # Request holds sampling parameters
-    "bench": {"batch", "model", "sampling", "kv"},
+    "bench": {"batch", "model", "sampling", "kv", "scheduler"},
 }
 LIMITS = {".h": 150, ".cc": 400, ".cpp": 400, ".cu": 500, ".cuh": 300}
 

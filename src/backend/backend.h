@@ -39,6 +39,9 @@ struct ProposeJob {
   std::span<const int32_t>
       committed;  // catch-up tokens at positions [base, ...); the last one is the root
   int64_t base = 0;
+  // f32 [committed, E]: the target's hidden state of the token before each. Only for a head over
+  // hidden states; null else. Its rows begin at slot 1, where the second token is fed.
+  const float* hidden = nullptr;
   std::span<const BlockId> blocks;         // slots for catch-up and nodes are reserved
   int32_t n_draft = 0;                     // nodes wanted; 0: only catch up
   std::span<const int32_t> widths;         // empty: a chain of n_draft
@@ -78,9 +81,18 @@ class Backend {
   // tokens that a reduced head lacks.
   virtual void read_logits(int32_t first, int32_t n, View<float, 2> out) = 0;
 
+  // The hidden state [E] behind the final norm of any row of the last forward. Requires: made to
+  // keep them.
+  virtual std::span<const float> hidden(int32_t row) const = 0;
+
   // Drafts for several sequences at once; trees in the jobs' order (cleared first). The jobs' own
   // K and V are written to this backend's plane.
   virtual void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) = 0;
+
+  // The same with the first n layers, the norm and the head only. What this writes of K and V, the
+  // forward that follows over the same rows writes again, bit by bit. Requires: 1 <= n_layers.
+  virtual void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                             std::span<DraftTree> trees) = 0;
 
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
   virtual void move_slots(std::span<const SlotMove> moves) = 0;

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/check.h"
 
@@ -13,19 +14,27 @@ inline void relax() {
 #endif
 }
 
-// After so many turns a spinning thread lets others run: its partner may wait for this CPU.
-constexpr int kSpinsBeforeYield = 256;
+// About what it costs to put a thread to sleep and wake it: who has waited that long in vain waits
+// for one that the system has taken off its CPU, and only an idle CPU invites that one back.
+constexpr std::chrono::microseconds kSpin{50};
+// Between the calls of a step, while the caller works alone.
+constexpr std::chrono::microseconds kSpinBetweenCalls{300};
 
-class Spinner {
- public:
-  void turn() {
+// Until `word` is no longer `old`. Who changes it calls notify_all().
+void await_change(const std::atomic<uint32_t>& word, uint32_t old,
+                  std::chrono::microseconds longest) {
+  constexpr int kTurns = 64;  // between looks at the clock
+  std::chrono::steady_clock::time_point end{};
+  for (int turn = 1; word.load(std::memory_order_acquire) == old; ++turn) {
     relax();
-    if (++n_ % kSpinsBeforeYield == 0) std::this_thread::yield();
+    if (turn % kTurns != 0) continue;
+    auto now = std::chrono::steady_clock::now();
+    if (turn == kTurns) end = now + longest;
+    if (now < end) continue;
+    word.wait(old, std::memory_order_acquire);
+    return;
   }
-
- private:
-  int n_ = 0;
-};
+}
 
 }  // namespace
 
@@ -35,10 +44,10 @@ void SpinBarrier::wait() {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_threads_) {
     arrived_.store(0, std::memory_order_relaxed);
     round_.store(round + 1, std::memory_order_release);
+    round_.notify_all();
     return;
   }
-  Spinner spin;
-  while (round_.load(std::memory_order_acquire) == round) spin.turn();
+  await_change(round_, round, kSpin);
 }
 
 ThreadPool::ThreadPool(int n_threads) : barrier_(n_threads) {
@@ -47,53 +56,46 @@ ThreadPool::ThreadPool(int n_threads) : barrier_(n_threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_.store(true);
-  }
-  wake_.notify_all();
+  stop_.store(true);
+  signal();
   for (std::thread& t : workers_) t.join();
+}
+
+void ThreadPool::signal() {
+  signals_.fetch_add(1, std::memory_order_release);
+  signals_.notify_all();
 }
 
 void ThreadPool::begin() {
   if (workers_.empty()) return;
-  {
-    std::lock_guard lock(mutex_);
-    active_.store(true, std::memory_order_relaxed);
-  }
-  wake_.notify_all();
+  active_.store(true, std::memory_order_relaxed);
+  signal();
 }
 
-void ThreadPool::run(const std::function<void(int)>& work) {
-  if (workers_.empty()) return work(0);
-  work_ = &work;
-  running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  {
-    std::lock_guard lock(mutex_);  // a worker that is about to sleep must see the new epoch
-    epoch_.fetch_add(1, std::memory_order_release);
-  }
-  if (!active_.load(std::memory_order_relaxed)) wake_.notify_all();
-  work(0);
-  Spinner spin;
-  while (running_.load(std::memory_order_acquire) > 0) spin.turn();
+void ThreadPool::run_call(Call call) {
+  if (workers_.empty()) return call.function(call.work, 0);
+  call_ = call;
+  running_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
+  calls_.fetch_add(1, std::memory_order_release);
+  signal();
+  call.function(call.work, 0);
+  for (uint32_t n; (n = running_.load(std::memory_order_acquire)) > 0;)
+    await_change(running_, n, kSpin);
 }
 
 void ThreadPool::serve(int thread) {
   uint64_t seen = 0;
   while (true) {
-    Spinner spin;
-    while (epoch_.load(std::memory_order_acquire) == seen && !stop_.load()) {
-      if (active_.load(std::memory_order_relaxed)) {
-        spin.turn();
-        continue;
-      }
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return epoch_.load() != seen || active_.load() || stop_.load(); });
-    }
+    uint32_t signals = signals_.load(std::memory_order_acquire);
     if (stop_.load()) return;
+    if (calls_.load(std::memory_order_acquire) == seen) {
+      bool active = active_.load(std::memory_order_relaxed);
+      await_change(signals_, signals, active ? kSpinBetweenCalls : kSpin);
+      continue;
+    }
     ++seen;
-    (*work_)(thread);
-    running_.fetch_sub(1, std::memory_order_release);
+    call_.function(call_.work, thread);
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
   }
 }
 
@@ -101,6 +103,23 @@ Range split_range(int64_t n, int64_t grain, int parts, int part) {
   int64_t units = (n + grain - 1) / grain;
   int64_t begin = units * part / parts, end = units * (part + 1) / parts;
   return {std::min(n, begin * grain), std::min(n, end * grain)};
+}
+
+Range WorkShare::take(int64_t n, int64_t grain, int thread) {
+  for (int i = 0; i < n_threads_; ++i) {
+    int owner = (thread + i) % n_threads_;
+    Range part = split_range(n, 1, n_threads_, owner);
+    std::atomic<int64_t>& taken = taken_[static_cast<size_t>(owner)].n;
+    if (part.begin + taken.load(std::memory_order_relaxed) >= part.end) continue;
+    int64_t begin = part.begin + taken.fetch_add(grain, std::memory_order_relaxed);
+    if (begin < part.end) return {begin, std::min(part.end, begin + grain)};
+  }
+  return {n, n};
+}
+
+void WorkShare::reset() {
+  for (int t = 0; t < n_threads_; ++t)
+    taken_[static_cast<size_t>(t)].n.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace pf

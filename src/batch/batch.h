@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -38,6 +39,14 @@ struct Batch {
 
   int32_t n_rows() const { return static_cast<int32_t>(tokens.size()); }
   void clear();
+
+  // A judged segment's logit rows follow each other: the last plain row's, then every node's. The
+  // index of the first of them among logit_rows, and how many there are.
+  int32_t first_logit_row(const Segment& s) const {
+    auto at = std::lower_bound(logit_rows.begin(), logit_rows.end(), s.first_row + s.n_plain - 1);
+    return static_cast<int32_t>(at - logit_rows.begin());
+  }
+  static int32_t n_logit_rows(const Segment& s) { return s.n_rows - s.n_plain + 1; }
 
   // Appends the committed tokens at positions [base, base + tokens.size()) and the nodes of `tree`
   // (null: none). Logits: none, the last plain row and all nodes, or every row.

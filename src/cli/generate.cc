@@ -15,7 +15,7 @@ namespace pf {
 namespace {
 
 struct GenerateOptions {
-  std::string prompt, prompt_file;
+  std::string prompt, prompt_file, predicted_file;
   bool chat = false, json = false, stats = false, quiet = false;
   uint32_t max_new_tokens = 256;
   float temperature = 0, top_p = 1;
@@ -26,22 +26,26 @@ struct GenerateOptions {
   bool given(const char* name) const { return command->count(name) > 0; }
 };
 
+Result<std::string> read_text(const std::string& option, const std::string& path) {
+  std::stringstream text;
+  std::ifstream in(path, std::ios::binary);
+  if (!in || !(text << in.rdbuf()))
+    return invalid(option + " " + path + " cannot be read, or is empty");
+  return text.str();
+}
+
 Result<std::string> prompt_of(const GenerateOptions& o) {
   if (o.given("--prompt") == o.given("--prompt-file"))
     return invalid("give one of --prompt and --prompt-file");
   if (o.given("--prompt")) return o.prompt;
+  if (o.prompt_file != "-") return read_text("--prompt-file", o.prompt_file);
   std::stringstream text;
-  if (o.prompt_file == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream in(o.prompt_file, std::ios::binary);
-  if (!in || !(text << in.rdbuf()))
-    return invalid("--prompt-file " + o.prompt_file + " cannot be read, or is empty");
+  text << std::cin.rdbuf();
   return text.str();
 }
 
-wire::GenerateRequest request_of(const GenerateOptions& o, const std::string& prompt) {
+wire::GenerateRequest request_of(const GenerateOptions& o, const std::string& prompt,
+                                 const std::string& predicted) {
   wire::GenerateRequest r;
   if (o.chat) {
     wire::Message* message = r.mutable_messages()->add_messages();
@@ -55,6 +59,7 @@ wire::GenerateRequest request_of(const GenerateOptions& o, const std::string& pr
   if (o.given("--top-p")) r.mutable_sampling()->set_top_p(o.top_p);
   if (o.given("--max-new-tokens")) r.mutable_stopping()->set_max_new_tokens(o.max_new_tokens);
   for (const std::string& stop : o.stop) r.mutable_stopping()->add_stop_strings(stop);
+  if (!predicted.empty()) r.mutable_speculation()->set_predicted_text(predicted);
   r.mutable_output()->set_timing(true);
   return r;
 }
@@ -99,8 +104,9 @@ std::string json_of(const wire::GenerateResponse& response) {
   return google::protobuf::util::MessageToJsonString(response, &text, options).ok() ? text : "{}";
 }
 
-int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock, const std::string& prompt) {
-  wire::GenerateRequest request = request_of(o, prompt);
+int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock,
+        const wire::GenerateRequest& asked) {
+  wire::GenerateRequest request = asked;
   bool show = !o.json && !o.quiet;
   auto first = answer(request, loaded, clock, 1, show);
   if (!first.ok()) return fail(first.status());
@@ -109,10 +115,14 @@ int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock, const std:
     if (o.json) std::printf("%s\n", json_of(*first).c_str());
     return kOk;
   }
-  // The first run also warmed everything up. Now both ways again, with the same draws.
+  // The first run also warmed everything up. Now both ways again, with the same draws; each
+  // under a salt of its own, or a drafter would only have to remember the answer.
   request.mutable_sampling()->set_seed(first->completions(0).finish().seed());
   wire::GenerateRequest plain = request;
+  plain.mutable_speculation()->Clear();
   plain.mutable_speculation()->set_mode(wire::Speculation::OFF);
+  plain.set_cache_salt("plain");
+  request.set_cache_salt("speculative");
   auto without = answer(plain, loaded, clock, 2, false);
   if (!without.ok()) return fail(without.status());
   auto with = answer(request, loaded, clock, 3, false);
@@ -129,11 +139,15 @@ int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock, const std:
 int generate(const GenerateOptions& o, Config& config) {
   Result<std::string> prompt = prompt_of(o);
   if (!prompt.ok()) return fail(prompt.status());
+  Result<std::string> predicted = o.given("--predicted-file")
+                                      ? read_text("--predicted-file", o.predicted_file)
+                                      : Result<std::string>(std::string());
+  if (!predicted.ok()) return fail(predicted.status());
   Clock clock;
   Result<Loaded> loaded = load_engine_and_text(config.settings(), clock);
   if (!loaded.ok()) return fail(loaded.status());
   loaded->engine->start();
-  return run(o, *loaded, clock, *prompt);
+  return run(o, *loaded, clock, request_of(o, *prompt, *predicted));
 }
 
 }  // namespace
@@ -152,6 +166,8 @@ void declare_generate(CLI::App* app, Run* run) {
   add("--prompt", o->prompt, "The prompt", "TEXT");
   add("--prompt-file", o->prompt_file, "Read the prompt from a file; -: from standard input",
       "FILE");
+  add("--predicted-file", o->predicted_file,
+      "What the answer may be much like; drafted where it fits, so an edit comes faster", "FILE");
   flag("--chat", o->chat, "Put the prompt into the model's chat template as the user's message");
   add("--max-new-tokens", o->max_new_tokens, "Most tokens of the answer [the model's, or 256]",
       "N");

@@ -1,6 +1,11 @@
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
+#include <numeric>
+#include <thread>
 
+#include "backend/cpu/cpu_backend.h"
 #include "cli/commands.h"
 #include "cli/load_text.h"
 #include "model/model.h"
@@ -46,6 +51,7 @@ void print_config(const std::string& path, const Model& m) {
   if (c.sliding_window > 0) row("sliding window", std::to_string(c.sliding_window));
   row("head", m.head_tokens.empty() ? (c.tied_head ? "tied to the embedding" : "of its own")
                                     : "of a reduced vocabulary");
+  if (m.takes_hidden()) row("input", "the target's hidden states: it drafts as eagle");
   if (m.shares_embedding) row("embedding", "none: the target's is used");
   int64_t kv = c.n_layers * 2 * c.n_kv_heads * c.head_width * 2;
   row("KV per token (16 bit)", std::to_string(kv) + " bytes");
@@ -116,7 +122,53 @@ int compare(const Model& draft, const Model& target, const Result<ModelText>& dr
   return good ? kOk : kCheckSaidNo;
 }
 
-int inspect(const std::vector<std::string>& paths, bool all) {
+// Greedy text of the model, and in how many of its places an exit behind n layers says the same.
+int measure_exits(const std::string& path, const Model& model, const Result<ModelText>& text) {
+  constexpr int32_t kTokens = kMaxTreeNodes;
+  if (!text.ok()) return fail(text.status());
+  if (Status s = check_stands_alone(model); !s.ok()) return fail(s.within(path));
+  std::vector<int32_t> prompt = text->tokenizer.encode("The sky is blue because", {});
+  ThreadPool pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  CpuOptions o;
+  o.max_context = static_cast<int64_t>(prompt.size()) + kTokens + 1;
+  o.n_blocks = static_cast<int32_t>(o.max_context / o.block_tokens + 1);
+  auto backend = make_cpu_backend(model, nullptr, o, pool);
+  if (!backend.ok()) return fail(backend.status().within(path));
+  std::vector<BlockId> blocks(static_cast<size_t>(o.n_blocks));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  SamplingParams greedy;
+  StopParams stop;
+  ProposeJob job;
+  job.committed = prompt;
+  job.blocks = blocks;
+  job.n_draft = kTokens;
+  job.params = &greedy;
+  job.stop = &stop;
+  DraftTree said;
+  (*backend)->propose({&job, 1}, {&said, 1});
+  // Every place as a draft of its own over the keys and values of all tokens before it.
+  std::vector<int32_t> all = prompt;
+  all.insert(all.end(), said.tokens.begin(), said.tokens.end());
+  std::vector<ProposeJob> places;
+  for (int32_t i = 0; i < said.size(); ++i) {
+    job.base = static_cast<int64_t>(prompt.size()) - 1 + i;
+    job.committed = std::span(all).subspan(static_cast<size_t>(job.base), 1);
+    job.n_draft = 1;
+    places.push_back(job);
+  }
+  std::vector<DraftTree> trees(places.size());
+  std::printf("exit behind layer: share of %d greedy tokens that it says too\n", said.size());
+  for (int32_t n = 1; n <= model.config.n_layers; ++n) {
+    (*backend)->propose_early(n, places, trees);
+    int32_t same = 0;
+    for (size_t i = 0; i < trees.size(); ++i)
+      same += trees[i].size() == 1 && trees[i].tokens[0] == said.tokens[i];
+    row(std::to_string(n).c_str(), number(std::round(1000.0 * same / said.size()) / 1000));
+  }
+  return kOk;
+}
+
+int inspect(const std::vector<std::string>& paths, bool all, bool exits) {
   std::vector<Model> models;
   std::vector<Result<ModelText>> texts;
   for (const std::string& path : paths) {
@@ -128,6 +180,7 @@ int inspect(const std::vector<std::string>& paths, bool all) {
     print_text(texts.back());
     print_tensors(models.back(), all);
   }
+  if (exits) return measure_exits(paths[0], models[0], texts[0]);
   return paths.size() < 2 ? kOk : compare(models[0], models[1], texts[0], texts[1]);
 }
 
@@ -139,13 +192,15 @@ void declare_inspect(CLI::App* app, Run* run) {
       "Show what is in a model's files; with two, whether the first can draft for the "
       "second (exit 1 when it cannot)");
   auto paths = std::make_shared<std::vector<std::string>>();
-  auto all = std::make_shared<bool>(false);
+  auto all = std::make_shared<bool>(false), exits = std::make_shared<bool>(false);
   command->add_option("path", *paths, "A .gguf file, a .safetensors file or a model folder")
       ->type_name("PATH [PATH2]")
       ->required()
       ->expected(1, 2);
   command->add_flag("--tensors", *all, "List every tensor");
-  command->callback([=] { *run = [=] { return inspect(*paths, *all); }; });
+  command->add_flag("--exit-layers", *exits,
+                    "Measure how often each layer's early exit says what the whole model says");
+  command->callback([=] { *run = [=] { return inspect(*paths, *all, *exits); }; });
 }
 
 }  // namespace pf

@@ -175,12 +175,12 @@ void add_model(Table* t) {
 
 void add_speculation(Table* t) {
   t->section("Speculation", Scope::kEngine);
-  Option& draft =
-      t->add({"draft", "A draft model: a file, a folder, or self (the model's own first layers)"},
-             Kind::kList, "[NAME=]PATH|self", add_draft, print_drafts);
+  Option& draft = t->add(
+      {"draft", "A draft model or head: a file, a folder, or self (the model's own first layers)"},
+      Kind::kList, "[NAME=]PATH|self", add_draft, print_drafts);
   draft.repeatable = true;
-  t->integer<int32_t>({"draft-layers", "Layers of a draft that is self; 0: all"}, 0, 100000,
-                      PF_FIELD(engine.draft_layers));
+  t->integer<int32_t>({"draft-layers", "Layers of a draft that is self (0: all), or of early-exit"},
+                      0, 100000, PF_FIELD(engine.draft_layers));
   t->choice({"draft-quantization", "Repacks the draft's weights while loading"},
             {"int4", "int8", "none"}, PF_FIELD(engine.draft_quantization));
   t->number<float>({"draft-temperature", "Of the draft's own draws; -1: the request's"}, -1, 100,
@@ -189,12 +189,15 @@ void add_speculation(Table* t) {
   t->number<float>({"draft-rope-theta", "For a draft whose file has none; 0: the file's"}, 0, 1e9,
                    "needs a number in 0..1e9", PF_FIELD(engine.draft_rope_theta));
   t->add(
-      {"speculation", "Drafters to choose among, first match first: off, auto, ngram, model"},
+      {"speculation",
+       "Drafters to choose among, first match first: off, auto, ngram, suffix, "
+       "early-exit, model, eagle"},
       Kind::kList, "NAME,...",
       [](const std::string& v, Settings* s) {
         s->engine.speculation = split_list(v);
-        return s->engine.speculation.empty() ? invalid("needs a name: off, auto, ngram, model")
-                                             : Status();
+        return s->engine.speculation.empty()
+                   ? invalid("needs a name: off, auto, ngram, suffix, early-exit, model, eagle")
+                   : Status();
       },
       [](const Settings& s) { return join_list(s.engine.speculation); });
   t->integer<int32_t>({"num-speculative-tokens", "Tokens drafted in a round; 0: none"}, 0,

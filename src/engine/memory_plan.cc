@@ -42,7 +42,7 @@ int64_t packed_bytes(const Model& model, const std::string& type) {
 }
 
 Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target,
-                               const Model* draft, int64_t available_bytes) {
+                               std::span<const Model* const> drafts, int64_t available_bytes) {
   bool fp32 = options.dtype == "fp32";
   std::string type = options.quantization != "none" ? options.quantization : fp32 ? "fp32" : "bf16";
   std::string draft_type =
@@ -51,9 +51,10 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target
   plan.available_bytes = available_bytes;
   plan.parts.push_back({"weights of the target (" + type + ")", packed_bytes(target, type)});
   plan.kv_bytes_per_token = kv_bytes(target.config, fp32);
-  if (draft != nullptr) {
-    plan.parts.push_back(
-        {"weights of the draft (" + draft_type + ")", packed_bytes(*draft, draft_type)});
+  for (const Model* draft : drafts) {
+    plan.parts.push_back({std::string("weights of the draft ") +
+                              (draft->takes_hidden() ? "head (" : "model (") + draft_type + ")",
+                          packed_bytes(*draft, draft_type)});
     plan.kv_bytes_per_token += kv_bytes(draft->config, fp32);
   }
   plan.max_context = options.max_model_len > 0 ? options.max_model_len : target.config.max_context;

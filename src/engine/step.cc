@@ -57,7 +57,8 @@ Wish Step::wish_for(Sequence* s) {
   int64_t room = parts_.drafters[s->drafter].max_context() - s->n_tokens();
   depth = static_cast<int32_t>(std::min<int64_t>(depth, room));
   wish.n_draft = widths.empty() ? depth : tree_nodes(widths, depth);
-  wish.uses_draft_plane = parts_.drafters[s->drafter].plane() >= 0;
+  const Drafter& drafter = parts_.drafters[s->drafter];
+  wish.uses_draft_plane = drafter.plane() >= 0 && !drafter.absorbs();
   return wish;
 }
 
@@ -160,6 +161,7 @@ void Step::commit() {
   moves_.clear();
   for (Row& row : rows_) place_accepted(&row);
   if (!moves_.empty()) parts_.target->move_slots(moves_);
+  absorb();
   // The target's plane last: a block that becomes full may give way to an equal one in the index,
   // and what is then said of the table is said of that block.
   for (Row& row : rows_) commit_planes(&row);

@@ -85,9 +85,12 @@ class Step {
   void add_score_jobs(Row* row, size_t first_logit_row);
   void append_scores(const Row& row);
   void place_accepted(Row* row);
+  void absorb();
+  int64_t computed_after(const Row& row) const;
   void commit_planes(Row* row);
   FinishReason reason_to_end(const Sequence& s, const AcceptResult& result) const;
   void fork_siblings(Live* live);
+  void fork_planes(const Sequence& leader, Sequence* s, bool has_copy);
   void count_round(const Row& row, const DraftTree& tree, const AcceptResult& result);
   void say(Sequence* s, Event event);
   void end(Sequence* s, FinishReason reason, Event event);
@@ -116,7 +119,10 @@ class Step {
   std::vector<ScoreJob> score_jobs_;
   std::vector<TokenLogprob> scores_;
   std::vector<SlotMove> moves_;
-  std::vector<BlockCopy> copies_;  // of forks
+  std::vector<AbsorbTask> absorbed_;  // of one drafter
+  std::vector<size_t> absorbed_rows_;
+  std::vector<std::vector<int32_t>> target_rows_;  // by row: its committed rows of the batch
+  std::vector<BlockCopy> copies_;                  // of forks
   std::vector<std::pair<Sequence*, FinishReason>> ended_;
 
   Snapshot figures_;  // totals so far, engine thread only

@@ -153,6 +153,51 @@ void Step::place_accepted(Row* row) {
   row->finish = reason_to_end(*s, result);
 }
 
+// Drafters that live on the target's hidden states take in what it has computed and the tokens
+// keep.
+void Step::absorb() {
+  for (int32_t d = 0; d < parts_.drafters.size(); ++d) {
+    Drafter& drafter = parts_.drafters[d];
+    if (!drafter.absorbs()) continue;
+    absorbed_.clear();
+    absorbed_rows_.clear();
+    target_rows_.resize(std::max(target_rows_.size(), rows_.size()));
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      const Row& row = rows_[r];
+      if (row.plan.n_rows == 0 || row.finish == FinishReason::kCorrupted) continue;
+      Sequence* s = row.plan.sequence;
+      const Segment& segment = batch_.segments[static_cast<size_t>(row.segment)];
+      std::vector<int32_t>& rows = target_rows_[r];
+      rows.clear();
+      for (int32_t i = 0; i < row.plan.n_rows; ++i) rows.push_back(segment.first_row + i);
+      if (row.job >= 0)
+        for (int32_t node : results_[static_cast<size_t>(row.job)].path)
+          rows.push_back(segment.first_row + segment.n_plain + node);
+      rows.resize(static_cast<size_t>(computed_after(row) - s->kv_len));
+      int64_t filled = s->table.filled[static_cast<size_t>(drafter.plane())];
+      if (s->drafter == d && row.plan.n_draft > 0)
+        filled = std::max(filled, drafter.filled_after(trees_[r], {}, row.n_before));
+      absorbed_.push_back({s, s->kv_len, rows, filled});
+      absorbed_rows_.push_back(r);
+    }
+    drafter.absorb(absorbed_, *parts_.target);
+    for (size_t i = 0; i < absorbed_.size(); ++i) {
+      Sequence* s = rows_[absorbed_rows_[i]].plan.sequence;
+      kv_.commit(&s->table, drafter.plane(), s->tokens, absorbed_[i].filled,
+                 s->request->cache_salt);
+    }
+  }
+}
+
+// How far the target's K and V of a row's sequence reach behind this step. The last token of the
+// round is not fed: it stays pending, also where an end cut a run behind an accepted node.
+int64_t Step::computed_after(const Row& row) const {
+  const Sequence& s = *row.plan.sequence;
+  int64_t n_path =
+      row.job < 0 ? 0 : static_cast<int64_t>(results_[static_cast<size_t>(row.job)].path.size());
+  return std::min(s.kv_len + row.plan.n_rows + n_path, std::max(row.n_before, s.n_tokens() - 1));
+}
+
 void Step::commit_planes(Row* row) {
   Sequence* s = row->plan.sequence;
   const std::string& salt = s->request->cache_salt;
@@ -169,10 +214,7 @@ void Step::commit_planes(Row* row) {
     }
   }
   if (row->plan.n_rows == 0) return;
-  // The last token of the round is not fed: it stays pending, also where an end cut a run behind
-  // an accepted node.
-  int64_t filled = s->kv_len + row->plan.n_rows + static_cast<int64_t>(path.size());
-  s->kv_len = std::min(filled, std::max(row->n_before, s->n_tokens() - 1));
+  s->kv_len = computed_after(*row);
   kv_.commit(&s->table, kTargetPlane, s->tokens, s->kv_len, salt);
 }
 
@@ -182,6 +224,20 @@ FinishReason Step::reason_to_end(const Sequence& s, const AcceptResult& result) 
   if (s.n_generated() >= s.request->stop.max_new_tokens) return FinishReason::kLength;
   if (s.n_tokens() > parts_.max_context) return FinishReason::kContextFull;
   return FinishReason::kNone;
+}
+
+// What drafters know of a prompt goes over to a sibling. In the plane of one that lives on hidden
+// states the copied block holds the slot of the prompt's last token too, and nobody could compute
+// it again for the sibling, which begins behind the state that it is made of.
+void Step::fork_planes(const Sequence& leader, Sequence* s, bool has_copy) {
+  for (int32_t d = 0; d < parts_.drafters.size(); ++d) {
+    Drafter& drafter = parts_.drafters[d];
+    drafter.fork(leader, *s);
+    if (!drafter.absorbs() || !has_copy) continue;
+    int64_t filled = leader.table.filled[static_cast<size_t>(drafter.plane())];
+    kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, leader.n_prompt()),
+               s->request->cache_salt);
+  }
 }
 
 void Step::fork_siblings(Live* live) {
@@ -196,6 +252,7 @@ void Step::fork_siblings(Live* live) {
     if (fork.ok)
       s->kv_len = shared;  // else it finds the prompt in the prefix index, or computes it
     if (fork.has_copy) copies_.push_back(fork.copy);
+    if (fork.ok) fork_planes(*leader, s, fork.has_copy);
     s->n_cached_tokens = s->kv_len;
     s->waits_for_leader = false;
   }

@@ -176,6 +176,25 @@ Status take_embedding(Pile& pile, const OuterNames& names, Model& m) {
   return one.take_weight(name, shape, &m.embedding);
 }
 
+// What an EAGLE head has besides a decoder's tensors.
+Status take_features(Pile& pile, const OuterNames& names, Model& m) {
+  if (!pile.has(std::string(names.fc))) return {};
+  int64_t E = m.config.width;
+  Status s = pile.take_weight(std::string(names.fc), {E, 2 * E}, &m.fc);
+  if (s.ok()) s = pile.take_weight(std::string(names.embedding_norm), {E}, &m.embedding_norm);
+  if (s.ok()) s = pile.take_weight(std::string(names.hidden_norm), {E}, &m.hidden_norm);
+  return s;
+}
+
+// Heads name their tensors as a model's, without the "model." before most of them.
+void name_as_a_model(std::vector<Tensor>* tensors) {
+  auto is_fc = [](const Tensor& t) { return t.name == "fc.weight"; };
+  if (std::none_of(tensors->begin(), tensors->end(), is_fc)) return;
+  for (Tensor& t : *tensors)
+    if (t.name.starts_with("layers.") || t.name == "norm.weight" || t.name == "embed_tokens.weight")
+      t.name = "model." + t.name;
+}
+
 }  // namespace
 
 Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming naming,
@@ -186,11 +205,13 @@ Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming n
   m.config = std::move(config);
   m.storage = std::move(storage);
   ModelConfig& c = m.config;
+  if (naming == Naming::kHuggingFace) name_as_a_model(&tensors);
   Pile pile(std::move(tensors));
   OuterNames names = outer_names(naming);
   c.qkv_bias = (*family)->needs_qkv_bias || has_q_bias(pile, naming);
   if (naming == Naming::kGguf) c.tied_head = !pile.has(std::string(names.head));
   Status s = take_embedding(pile, names, m);
+  if (s.ok()) s = take_features(pile, names, m);
   if (s.ok()) s = take_head(pile, names, m);
   if (s.ok()) s = check_special_tokens(c);
   if (s.ok()) s = pile.take_weight(std::string(names.final_norm), {c.width}, &m.final_norm);

@@ -109,9 +109,16 @@ std::string layer_tensor_name(Naming naming, int64_t layer, const LayerTensorNam
 
 OuterNames outer_names(Naming naming) {
   if (naming == Naming::kGguf) {
-    return {"token_embd.weight", "output_norm.weight", "output.weight", "d2t"};
+    return {"token_embd.weight", "output_norm.weight", "output.weight", "d2t",
+            "fc.weight",         "enorm.weight",       "hnorm.weight"};
   }
-  return {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", "d2t"};
+  return {"model.embed_tokens.weight",
+          "model.norm.weight",
+          "lm_head.weight",
+          "d2t",
+          "fc.weight",
+          "enorm.weight",
+          "hnorm.weight"};
 }
 
 int64_t interleaved_row_of_half(int64_t row, int64_t head_width) {

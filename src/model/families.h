@@ -41,7 +41,7 @@ std::string layer_tensor_name(Naming naming, int64_t layer, const LayerTensorNam
 
 // The tensors outside of the layers.
 struct OuterNames {
-  std::string_view embedding, final_norm, head, head_tokens;
+  std::string_view embedding, final_norm, head, head_tokens, fc, embedding_norm, hidden_norm;
 };
 OuterNames outer_names(Naming naming);
 

@@ -13,6 +13,7 @@ std::vector<const Tensor*> all_tensors(const Model& model) {
     if (!t.empty()) out.push_back(&t);
   };
   add(model.embedding);
+  for (const Tensor* t : {&model.embedding_norm, &model.hidden_norm, &model.fc}) add(*t);
   for (const LayerWeights& w : model.layers) {
     for (const LayerTensorName& n : layer_tensor_names()) add(w.*n.place);
   }
@@ -23,29 +24,34 @@ std::vector<const Tensor*> all_tensors(const Model& model) {
 
 Status check_fits(const Model& draft, const Model& target) {
   const ModelConfig &d = draft.config, &t = target.config;
-  if (!(d.rope_theta > 0)) {
-    return invalid("the draft's rope_theta is missing in its file (--draft-rope-theta sets it)");
-  }
-  if (draft.shares_embedding) {
-    if (target.embedding.empty()) return invalid("the target has no embedding for the draft");
-    if (d.width != t.width) {
-      return invalid("the draft uses the target's embedding of width " + std::to_string(t.width) +
-                     ", its own width is " + std::to_string(d.width));
-    }
-  }
-  for (int32_t id : draft.head_tokens) {
-    if (id >= t.vocabulary_size) {
-      return invalid("the draft proposes token " + std::to_string(id) + ", the target has " +
-                     std::to_string(t.vocabulary_size) + " tokens");
-    }
-  }
-  return {};
+  std::vector<std::string> wrong;
+  if (!(d.rope_theta > 0))
+    wrong.push_back("the draft's rope_theta is missing in its file (--draft-rope-theta sets it)");
+  if (draft.shares_embedding && target.embedding.empty())
+    wrong.push_back("the target has no embedding for the draft");
+  if ((draft.shares_embedding || draft.takes_hidden()) && d.width != t.width)
+    wrong.push_back("the draft uses the target's " +
+                    std::string(draft.takes_hidden() ? "hidden states" : "embedding") +
+                    " of width " + std::to_string(t.width) + ", its own width is " +
+                    std::to_string(d.width));
+  int32_t last = draft.head_tokens.empty()
+                     ? -1
+                     : *std::max_element(draft.head_tokens.begin(), draft.head_tokens.end());
+  if (last >= t.vocabulary_size)
+    wrong.push_back("the draft proposes token " + std::to_string(last) + ", the target has " +
+                    std::to_string(t.vocabulary_size) + " tokens");
+  if (wrong.empty()) return {};
+  std::string all;
+  for (const std::string& w : wrong) all += (all.empty() ? "" : "; ") + w;
+  return invalid(all);
 }
 
 Status check_stands_alone(const Model& model) {
-  if (!model.shares_embedding && model.head_tokens.empty()) return {};
+  if (!model.shares_embedding && model.head_tokens.empty() && !model.takes_hidden()) return {};
   return invalid(std::string("the model has ") +
-                 (model.shares_embedding ? "no embedding" : "a reduced vocabulary") +
+                 (model.takes_hidden()     ? "a head's place for another model's hidden states"
+                  : model.shares_embedding ? "no embedding"
+                                           : "a reduced vocabulary") +
                  ": it is a draft, give it as --draft");
 }
 

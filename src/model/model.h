@@ -43,12 +43,19 @@ struct Model {
   Tensor final_norm;  // [E]
   Tensor head;        // [V, E]; the embedding itself when tied
   std::vector<LayerWeights> layers;
+  // An EAGLE head (Li et al. 2024) drafts over its target's hidden states: what enters the first
+  // layer is fc [norm(embedding of a token); norm(hidden state of the token before)]. The hidden
+  // state is the target's behind its final norm, or the head's own for tokens that it has drafted.
+  Tensor fc;                           // [E, 2 E]; empty in other models
+  Tensor embedding_norm, hidden_norm;  // [E] each; empty without fc
   // A reduced draft vocabulary: head row -> token id of the target. Ids are distinct, >= 0;
   // empty = the row is the id.
   std::vector<int32_t> head_tokens;
   bool shares_embedding = false;  // no embedding in the file: the target's is used
   std::string gguf_path;          // the file, where it was GGUF: its metadata hold the tokenizer
   ModelStorage storage;
+
+  bool takes_hidden() const { return !fc.empty(); }
 };
 
 // A target without a rope_theta takes its family's default, as the reference implementations do;
@@ -63,10 +70,12 @@ enum class Role { kTarget, kDraft };
 Result<Model> load_model(const std::string& path, Role role = Role::kTarget);
 
 // Refuses a draft that cannot work beside this target: no rope_theta, another width where the
-// target's embedding is used, head_tokens beyond the target's vocabulary.
+// target's embedding or hidden states are used, head_tokens beyond the target's vocabulary. The
+// message lists everything that does not fit.
 Status check_fits(const Model& draft, const Model& target);
 
-// Refuses a model that cannot be a target: without an embedding, or with a reduced vocabulary.
+// Refuses a model that cannot be a target: a head over another one's hidden states, one without an
+// embedding, or with a reduced vocabulary.
 Status check_stands_alone(const Model& model);
 
 // Looks at every weight (every scale, where quantised) with all threads of the pool; the message

@@ -128,6 +128,11 @@ void add_tensors(GgufWriter& out, const Model& m, const Family& family, ModelSto
     return copy;
   };
   if (!m.embedding.empty()) out.add(std::string(names.embedding), m.embedding);
+  if (m.takes_hidden()) {
+    out.add(std::string(names.embedding_norm), m.embedding_norm);
+    out.add(std::string(names.hidden_norm), m.hidden_norm);
+    out.add(std::string(names.fc), m.fc);
+  }
   if (auto factors = frequency_factors(m.config); !factors.empty()) {
     auto n = static_cast<int64_t>(factors.size());
     out.add("rope_freqs.weight", {"", TensorType::kF32, {n}, own(bytes_of(factors))});
@@ -159,6 +164,9 @@ void rename_for_report(QuantizeReport& report, const Model& m) {
   OuterNames names = outer_names(Naming::kGguf);
   std::vector<std::string> order;
   if (!m.embedding.empty()) order.emplace_back(names.embedding);
+  if (m.takes_hidden())
+    for (std::string_view name : {names.embedding_norm, names.hidden_norm, names.fc})
+      order.emplace_back(name);
   for (size_t i = 0; i < m.layers.size(); ++i) {
     for (const LayerTensorName& n : layer_tensor_names()) {
       if ((m.layers[i].*n.place).empty()) continue;

@@ -130,6 +130,9 @@ Result<Model> quantize_model(const Model& model, QuantizeTypes types, ThreadPool
     return from.empty() ? Status() : quantizer.run(from, type, to);
   };
   Status s = run(model.embedding, types.tables, &out.embedding);
+  if (s.ok()) s = run(model.embedding_norm, TensorType::kF32, &out.embedding_norm);
+  if (s.ok()) s = run(model.hidden_norm, TensorType::kF32, &out.hidden_norm);
+  if (s.ok()) s = run(model.fc, types.layers, &out.fc);
   for (const LayerWeights& from : model.layers) {
     LayerWeights& to = out.layers.emplace_back();
     for (const LayerTensorName& n : layer_tensor_names()) {

@@ -125,11 +125,16 @@ bool fits_tree(const wire::Speculation& s) {
   return true;
 }
 
+bool is_resident(std::string_view drafter, const ServedModel& model) {
+  const auto& known = model.info.drafters;
+  return std::any_of(known.begin(), known.end(), [&](auto& d) { return d.name == drafter; });
+}
+
 void check_drafters(const wire::Speculation& s, Border* b) {
   const auto& known = b->model().info.drafters;
   for (const std::string& name : s.drafters())
-    b->require(std::any_of(known.begin(), known.end(), [&](auto& d) { return d.name == name; }),
-               "speculation.drafters", "must be names that GetModelInfo lists");
+    b->require(is_resident(name, b->model()), "speculation.drafters",
+               "must be names that GetModelInfo lists");
   b->require(s.drafters_size() <= kMaxTreeNodes, "speculation.drafters",
              "must have at most 64 names");
   bool fixed = s.mode() == wire::Speculation::FIXED;
@@ -166,8 +171,14 @@ void check_speculation(const wire::Speculation& s, Border* b) {
     b->require(s.acceptance() == wire::Speculation::THRESHOLD, "speculation.loss_budget",
                "goes with acceptance THRESHOLD only");
   }
-  b->require(s.predicted_text().empty(), "speculation.predicted_text",
-             "is not supported by this server's drafters; leave it out", Code::kUnimplemented);
+  if (s.predicted_text().empty()) return;
+  bool off =
+      s.mode() == wire::Speculation::OFF || (s.has_num_draft_tokens() && s.num_draft_tokens() == 0);
+  b->require(!off, "speculation.predicted_text",
+             "needs drafting, which mode OFF or num_draft_tokens 0 switches off");
+  b->require(is_resident("predicted", b->model()), "speculation.predicted_text",
+             "cannot be honoured: this server runs without a drafter; leave it out",
+             Code::kUnimplemented);
 }
 
 }  // namespace

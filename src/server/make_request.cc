@@ -94,6 +94,17 @@ SpeculationParams speculation_of(const wire::Speculation& s) {
   return p;
 }
 
+// The tokens of the predicted text. A beginning of the answer stands there, so no special ones.
+Result<std::vector<int32_t>> predicted_of(const std::string& text, const ServedModel& model) {
+  Result<std::vector<int32_t>> tokens = tokens_of_text(text, false, false, model);
+  if (!tokens.ok()) return tokens.status().within("speculation.predicted_text");
+  int64_t n = static_cast<int64_t>(tokens->size());
+  if (n <= model.info.max_context) return tokens;
+  return invalid("speculation.predicted_text has " + std::to_string(n) +
+                 " tokens, the context is " + std::to_string(model.info.max_context) +
+                 "; shorten it");
+}
+
 uint64_t random_seed() {
   std::random_device device;
   return static_cast<uint64_t>(device()) << 32 | device();
@@ -157,6 +168,11 @@ Result<PreparedRequest> make_request(const wire::GenerateRequest& r, const Serve
   request->sampling = sampling_of(r.sampling(), model.defaults);
   request->stop = stop_of(r.stopping(), model);
   request->speculation = speculation_of(r.speculation());
+  if (const std::string& text = r.speculation().predicted_text(); !text.empty()) {
+    Result<std::vector<int32_t>> predicted = predicted_of(text, model);
+    if (!predicted.ok()) return predicted.status();
+    request->speculation.predicted = predicted.take();
+  }
   const wire::Output& o = r.output();
   request->output = {o.logprobs() || o.top_logprobs() > 0, static_cast<int32_t>(o.top_logprobs()),
                      o.prompt_logprobs()};

@@ -18,8 +18,8 @@ struct PreparedRequest {
 };
 
 // Tokenises the prompt and fills in every default. Requires: check_request was ok.
-// INVALID_ARGUMENT: a prompt without tokens or beyond the context, a stop string that is no UTF-8,
-// messages that the template refuses.
+// INVALID_ARGUMENT: a prompt without tokens, prompt or predicted text beyond the context, a stop
+// string that is no UTF-8, messages that the template refuses.
 Result<PreparedRequest> make_request(const wire::GenerateRequest& request, const ServedModel& model,
                                      int64_t arrival_us);
 

@@ -9,6 +9,8 @@
 
 namespace pf {
 
+class Backend;
+
 // One sequence that this drafter serves in this step.
 struct DraftTask {
   const Sequence* sequence = nullptr;
@@ -17,6 +19,25 @@ struct DraftTask {
   std::span<const int32_t> widths;  // empty: a chain
   AcceptPolicy policy;
   const SamplingParams* params = nullptr;  // the draft's: temperature may differ from the request's
+
+  // Levels that n_draft nodes of this shape have; one that is begun counts. Whoever proposes a
+  // chain where a tree was asked for goes no deeper: positions behind that may be beyond the
+  // context.
+  int32_t depth() const {
+    if (widths.empty()) return n_draft;
+    int32_t depth = 0;
+    for (int32_t level = 1, n = 0; n < n_draft && depth < static_cast<int32_t>(widths.size());)
+      n += level *= widths[static_cast<size_t>(depth++)];
+    return depth;
+  }
+};
+
+// What the target has computed for one sequence in this step, once its tokens are committed.
+struct AbsorbTask {
+  const Sequence* sequence = nullptr;
+  int64_t first = 0;              // position of the first row
+  std::span<const int32_t> rows;  // of the target's last forward, position by position
+  int64_t filled = 0;             // of the drafter's plane, before and (set by it) after
 };
 
 // Proposes tokens. One drafter serves all sequences of a step in one call; the engine thread owns
@@ -30,6 +51,8 @@ class Drafter {
   virtual int32_t plane() const { return -1; }
   // Positions that it can draft for lie below this.
   virtual int64_t max_context() const { return INT64_MAX; }
+  // The request has brought what this drafter lives on: it may serve whatever drafters it names.
+  virtual bool asked_for(const Sequence&) const { return false; }
   // How many of the last committed tokens its proposal would rest on now (an n-gram's length);
   // 0: it has nothing to say. Cheap. A model always has something to say.
   virtual int32_t match_length(const Sequence& sequence) = 0;
@@ -39,6 +62,12 @@ class Drafter {
   // proposed `tree` and `path` was accepted, when n_tokens were committed before the round.
   virtual int64_t filled_after(const DraftTree& tree, std::span<const int32_t> path,
                                int64_t n_tokens) const = 0;
+  // Whether it lives on what the target computes: then `absorb` is called in every step, with all
+  // sequences that had rows, before their blocks can be shared; and its plane needs no catch-up.
+  virtual bool absorbs() const { return false; }
+  virtual void absorb(std::span<AbsorbTask>, const Backend&) {}
+  // The second sequence begins as a copy of the first, whose prompt it shares.
+  virtual void fork(const Sequence&, const Sequence&) {}
   // The first blocks' K and V appear in the second ones, in its plane too.
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
   // The sequence is over.

@@ -6,9 +6,9 @@ namespace pf {
 
 bool DrafterChoice::allowed(const Sequence& sequence, int32_t drafter) const {
   const std::vector<std::string>& wanted = sequence.request->speculation.drafters;
-  return wanted.empty() ||
-         std::find(wanted.begin(), wanted.end(), drafters_[static_cast<size_t>(drafter)]->name()) !=
-             wanted.end();
+  const Drafter& d = *drafters_[static_cast<size_t>(drafter)];
+  return wanted.empty() || d.asked_for(sequence) ||
+         std::find(wanted.begin(), wanted.end(), d.name()) != wanted.end();
 }
 
 int32_t DrafterChoice::choose(const Sequence& sequence) {

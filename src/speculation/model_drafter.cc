@@ -1,6 +1,7 @@
 #include "speculation/model_drafter.h"
 
 #include "base/check.h"
+#include "speculation/propose_job.h"
 
 namespace pf {
 
@@ -12,18 +13,8 @@ void ModelDrafter::propose(std::span<const DraftTask> tasks, std::span<DraftTree
     int64_t n = task.n_draft > 0 ? s.n_tokens() - base : task.n_catchup;
     check(n >= 1 && base + n <= s.n_tokens(),
           "a draft's catch-up lies outside the committed tokens");
-    ProposeJob job;
-    job.committed = std::span(s.tokens).subspan(static_cast<size_t>(base), static_cast<size_t>(n));
-    job.base = base;
-    job.blocks = s.table.blocks;
-    job.n_draft = task.n_draft;
-    job.widths = task.widths;
-    job.policy = task.policy;
-    job.params = task.params;
-    job.stop = &s.request->stop;
-    job.key = {s.request->seed, static_cast<uint32_t>(s.index)};
-    job.n_generated = static_cast<int32_t>(s.n_generated());
-    job.counts = s.counts.get();
+    ProposeJob job = propose_job(task, base);
+    job.committed = job.committed.first(static_cast<size_t>(n));
     jobs_.push_back(job);
   }
   model_->propose(jobs_, trees);

@@ -59,7 +59,7 @@ void NgramDrafter::propose(std::span<const DraftTask> tasks, std::span<DraftTree
     tree.clear();
     NgramIndex::Match m = match(s);
     if (m.length == 0) continue;
-    for (int32_t d = 0; d < tasks[i].n_draft; ++d) {
+    for (int32_t d = 0, depth = tasks[i].depth(); d < depth; ++d) {
       // Behind the end of the text the copy goes on with what it has just proposed: a loop repeats.
       int64_t from = m.next + d;
       int32_t token = from < s.n_tokens() ? s.tokens[static_cast<size_t>(from)]

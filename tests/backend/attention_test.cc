@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <random>
 
 namespace pf {
@@ -26,20 +28,30 @@ std::vector<const CpuKernels*> all_kernels() {
 constexpr int32_t kBlocks = 120;
 constexpr int64_t kContext = 700;
 
+struct Token {
+  std::vector<float> key, value;
+};
+
 // A plane of random keys and values (rounded to its type), and attention over it.
 struct Rig {
   explicit Rig(const Shape& shape)
       : s(shape), plane(1, kBlocks, s.kv_heads, s.block_tokens, s.head_width, s.f32) {
     std::mt19937 rng(7);
     std::normal_distribution<float> normal(0, 1);
+    std::vector<BlockId> all(kBlocks);
+    std::iota(all.begin(), all.end(), 0);
     for (BlockId b = 0; b < kBlocks; ++b)
-      for (int which = 0; which < 2; ++which)
-        for (int64_t i = 0; i < s.kv_heads * s.block_tokens * s.head_width; ++i) {
-          std::byte* at = plane.at(0, b, which, 0, 0);
-          if (s.f32)
-            reinterpret_cast<float*>(at)[i] = normal(rng);
-          else
-            reinterpret_cast<bf16*>(at)[i] = to_bf16(normal(rng));
+      for (int64_t p = 0; p < s.block_tokens; ++p)
+        for (int64_t g = 0; g < s.kv_heads; ++g) {
+          Token token;
+          for (std::vector<float>* v : {&token.key, &token.value})
+            for (int64_t d = 0; d < s.head_width; ++d) {
+              float x = normal(rng);
+              v->push_back(s.f32 ? x : to_float(to_bf16(x)));
+            }
+          int64_t slot = b * s.block_tokens + p;
+          plane.store(0, Segment{0, 1, 1, 0, all}, slot, g, token.key.data(), token.value.data());
+          tokens[{slot, g}] = std::move(token);
         }
   }
 
@@ -54,8 +66,10 @@ struct Rig {
     return q;
   }
 
-  std::vector<float> run(const CpuKernels& kernels, const Batch& batch, int threads) const {
-    Attention attention(s.heads, s.kv_heads, s.head_width, s.window, batch.n_rows(), kContext,
+  // The longer the context that attention is made for, the more splits share a wave.
+  std::vector<float> run(const CpuKernels& kernels, const Batch& batch, int threads,
+                         int64_t context = kContext) const {
+    Attention attention(s.heads, s.kv_heads, s.head_width, s.window, batch.n_rows(), context,
                         threads);
     std::vector<float> q = queries(batch), out(q.size() + 512, 7.0f);
     attention.plan(batch, plane);
@@ -69,10 +83,9 @@ struct Rig {
     return out;
   }
 
-  double value(const Segment& segment, int64_t slot, int which, int64_t kv_head, int64_t d) const {
-    const std::byte* at = plane.slot(0, segment, slot, which, kv_head);
-    return s.f32 ? reinterpret_cast<const float*>(at)[d]
-                 : to_float(reinterpret_cast<const bf16*>(at)[d]);
+  const Token& token(const Segment& segment, int64_t slot, int64_t kv_head) const {
+    BlockId block = segment.blocks[static_cast<size_t>(slot / s.block_tokens)];
+    return tokens.at({block * s.block_tokens + slot % s.block_tokens, kv_head});
   }
 
   std::vector<double> truth(const Batch& batch, int32_t row, int64_t head, const float* q) const {
@@ -87,12 +100,12 @@ struct Rig {
     double sum = 0;
     for (int64_t p = s.window > 0 ? std::max<int64_t>(0, n - s.window) : 0; p < n; ++p) {
       double dot = 0;
+      const Token& t = token(segment, slots[static_cast<size_t>(p)], g);
       for (int64_t d = 0; d < s.head_width; ++d)
-        dot += q[d] * value(segment, slots[static_cast<size_t>(p)], 0, g, d);
+        dot += static_cast<double>(q[d]) * t.key[static_cast<size_t>(d)];
       sum += std::exp(dot);
       for (int64_t d = 0; d < s.head_width; ++d)
-        out[static_cast<size_t>(d)] +=
-            std::exp(dot) * value(segment, slots[static_cast<size_t>(p)], 1, g, d);
+        out[static_cast<size_t>(d)] += std::exp(dot) * t.value[static_cast<size_t>(d)];
     }
     for (double& v : out) v /= sum;
     return out;
@@ -100,12 +113,13 @@ struct Rig {
 
   Shape s;
   KvPlane plane;
+  std::map<std::pair<int64_t, int64_t>, Token> tokens;  // what was stored, by slot and head
 };
 
 const std::vector<Shape> kShapes = {
     {9, 3, 64, 0, 16, false},  {9, 3, 64, 0, 16, true},    {4, 4, 80, 0, 24, false},
     {4, 1, 16, 37, 8, false},  {2, 1, 256, 300, 16, true}, {6, 2, 48, 250, 4, false},
-    {8, 1, 128, 1, 16, false},
+    {8, 1, 128, 1, 16, false}, {5, 5, 32, 0, 32, false},   {6, 2, 16, 70, 48, true},
 };
 
 // Sequences over one prefix whose blocks they share: some end in it, some go on in blocks of their
@@ -189,20 +203,77 @@ TEST(Attention, NeighboursSharedBlocksAndThreadsChangeNoBit) {
     }
 }
 
+// A prompt's rows meet many splits: they are folded wave by wave, or all at once.
+TEST(Attention, WavesOfSplitsChangeNoBit) {
+  for (const CpuKernels* kernels : all_kernels())
+    for (int64_t window : {0, 290}) {
+      Rig rig({3, 1, 32, window, 16, false});
+      std::vector<BlockId> table(44);
+      std::iota(table.begin(), table.end(), 3);
+      std::vector<int32_t> tokens(700);
+      std::iota(tokens.begin(), tokens.end(), 0);
+      Batch whole;
+      whole.add(tokens, 0, nullptr, table, Batch::Logits::kNone);
+      std::vector<float> want = rig.run(*kernels, whole, 1, 700 * Attention::kSplit);
+      ASSERT_EQ(rig.run(*kernels, whole, 2), want) << kernels->name << ": two splits a wave";
+      for (int32_t first : {0, 1, 127, 128, 400, 699}) {
+        Batch row;
+        row.add(std::span(tokens).subspan(static_cast<size_t>(first), 1), first, nullptr, table,
+                Batch::Logits::kNone);
+        std::vector<float> alone = rig.run(*kernels, row, 1);
+        ASSERT_TRUE(std::equal(alone.begin(), alone.end(), want.begin() + first * 3 * 32))
+            << kernels->name << " row " << first;
+      }
+    }
+}
+
+TEST(Attention, AChainOfNodesIsReadLikeCommittedTokens) {
+  Rig rig({4, 2, 64, 0, 16, false});
+  std::vector<BlockId> table(10);
+  std::iota(table.begin(), table.end(), 20);
+  std::vector<int32_t> tokens = {7, 8, 9, 10, 11, 12};
+  DraftTree chain;
+  for (int32_t i = 1; i < 6; ++i) chain.add_one_hot(tokens[static_cast<size_t>(i)], i - 2);
+  for (const CpuKernels* kernels : all_kernels())
+    for (int64_t base : {60, 63, 64, 126, 140}) {
+      Batch plain, tree;
+      plain.add(tokens, base, nullptr, table, Batch::Logits::kNone);
+      tree.add(std::span(tokens).first(1), base, &chain, table, Batch::Logits::kNone);
+      EXPECT_EQ(rig.run(*kernels, tree, 1), rig.run(*kernels, plain, 2)) << kernels->name;
+    }
+}
+
 TEST(Attention, WhatStandsInUnseenSlotsIsNeverRead) {
-  Rig rig({3, 1, 32, 0, 16, true});
-  std::vector<BlockId> table = {3, 4, 5};
-  std::vector<int32_t> rows = {1, 2, 3};
+  for (int32_t P : {16, 8}) {
+    Rig rig({3, 1, 32, 0, P, true});
+    std::vector<BlockId> table = {3, 4, 5, 6, 7, 8};
+    std::vector<int32_t> rows = {1, 2, 3};
+    Batch batch;
+    batch.add(rows, 18, nullptr, table, Batch::Logits::kNone);
+    for (const CpuKernels* kernels : all_kernels()) {
+      Rig dirty({3, 1, 32, 0, P, true});
+      std::vector<float> nan(32, NAN);
+      for (int64_t slot = 21; slot < 48; ++slot)
+        dirty.plane.store(0, batch.segments[0], slot, 0, nan.data(), nan.data());
+      EXPECT_EQ(dirty.run(*kernels, batch, 1), rig.run(*kernels, batch, 1)) << kernels->name;
+    }
+  }
+}
+
+// A row that is ill (NaN in its key and value) harms nobody who stands before it in the chunk.
+TEST(Attention, RowsBeforeAnIllOneKeepTheirBits) {
+  std::vector<BlockId> table = {3, 4, 5, 6, 7, 8};
+  std::vector<int32_t> rows(40);
+  std::iota(rows.begin(), rows.end(), 1);
   Batch batch;
-  batch.add(rows, 18, nullptr, table, Batch::Logits::kNone);
+  batch.add(rows, 10, nullptr, table, Batch::Logits::kNone);
   for (const CpuKernels* kernels : all_kernels()) {
-    Rig dirty({3, 1, 32, 0, 16, true});
-    for (int64_t slot = 21; slot < 48; ++slot)
-      for (int which = 0; which < 2; ++which)
-        std::fill_n(
-            reinterpret_cast<float*>(dirty.plane.slot(0, batch.segments[0], slot, which, 0)), 32,
-            NAN);
-    EXPECT_EQ(dirty.run(*kernels, batch, 1), rig.run(*kernels, batch, 1)) << kernels->name;
+    Rig rig({3, 1, 32, 0, 16, false}), ill({3, 1, 32, 0, 16, false});
+    std::vector<float> nan(32, NAN);
+    ill.plane.store(0, batch.segments[0], 10 + 17, 0, nan.data(), nan.data());
+    std::vector<float> want = rig.run(*kernels, batch, 1), got = ill.run(*kernels, batch, 1);
+    EXPECT_TRUE(std::equal(want.begin(), want.begin() + 17 * 3 * 32, got.begin())) << kernels->name;
+    EXPECT_TRUE(std::isnan(got[17 * 3 * 32])) << kernels->name;
   }
 }
 

@@ -384,5 +384,45 @@ TEST(Propose, MoreRowsThanAPassHoldsRunInTurns) {
   }
 }
 
+// An exit behind n layers says what the model of the first n layers says, and leaves no trace in
+// what the whole model says afterwards.
+TEST(EarlyExit, IsTheModelOfTheFirstLayersAndLeavesNoTrace) {
+  Model m = tiny_model({.layers = 4});
+  std::vector<int32_t> t = text(30);
+  SamplingParams greedy;
+  StopParams stop;
+  for (int32_t n : {1, 2, 4}) {
+    Model first = first_layers(m, n).take();
+    Rig whole(m), part(first), untouched(m);
+    std::vector<BlockId> blocks = whole.table(20, 5);
+    auto feed = [&](Rig* rig) {
+      Batch batch;
+      batch.add(std::span(t).first(29), 0, nullptr, blocks, Batch::Logits::kNone);
+      rig->backend->forward(batch);
+    };
+    for (Rig* rig : {&whole, &part, &untouched}) feed(rig);
+    for (const std::vector<int32_t>& widths : {std::vector<int32_t>{}, {3, 2, 1}}) {
+      ProposeJob job;
+      job.committed = std::span(t).last(1);
+      job.base = 29;
+      job.blocks = blocks;
+      job.n_draft = widths.empty() ? 5 : 15;
+      job.widths = widths;
+      job.params = &greedy;
+      job.stop = &stop;
+      DraftTree early, own;
+      whole.backend->propose_early(n, {&job, 1}, {&early, 1});
+      part.backend->propose({&job, 1}, {&own, 1});
+      EXPECT_EQ(early.tokens, own.tokens);
+      EXPECT_EQ(early.scores, own.scores);
+      Batch batch;
+      batch.add(std::span(t).last(1), 29, &early, blocks, Batch::Logits::kLast);
+      whole.backend->forward(batch);
+      untouched.backend->forward(batch);
+      EXPECT_EQ(whole.logits(1 + early.size()), untouched.logits(1 + early.size()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pf

@@ -45,8 +45,9 @@ std::vector<float> multiply_all(const CpuKernels& kernels, const PackedMatrix& w
   Buffer packed(static_cast<size_t>(packed_rows_bytes(w.format, w.n_steps, m)));
   for (int64_t r = 0; r < m; ++r)
     pack_activation(kernels, w, x.data() + r * w.k, r, m, packed.as());
-  for (int t = 0; t < threads; ++t)
-    multiply(kernels, {&w, packed.as(), m, y.data(), ld, add}, t, threads);
+  ThreadPool pool(threads);
+  WorkShare share(threads);
+  pool.run([&](int t) { multiply(kernels, {&w, packed.as(), m, y.data(), ld, add}, &share, t); });
   for (int64_t i = 0; i < kGuard; ++i)
     EXPECT_EQ(y[static_cast<size_t>(m * ld + i)], 7.0f) << "written behind the end";
   std::vector<float> out;
@@ -75,7 +76,7 @@ TEST(Gemm, EveryRowHasTheSameBitsInEveryBatchAndOnEveryNumberOfThreads) {
         constexpr int64_t kRows = 200;
         std::vector<float> x = random_matrix(kRows, k, 9).values;
         std::vector<float> all = multiply_all(*kernels, *w, x, kRows, 1);
-        for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 64})
+        for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 64, 101})
           for (int threads : {1, 2, 3})
             for (int64_t first : {int64_t{0}, kRows - rows}) {
               std::vector<float> part(x.begin() + first * k, x.begin() + (first + rows) * k);
@@ -184,6 +185,32 @@ TEST(Gemm, AddsToWhatIsThere) {
   std::vector<float> plain = multiply_all(*kernels_portable(), *w, x, 3, 1),
                      added = multiply_all(*kernels_portable(), *w, x, 3, 1, true);
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(added[i], 7.0f + plain[i]);
+}
+
+// Shapes and row counts as they come: tails of tiles, of chunks and of both at once.
+TEST(Gemm, RandomShapesKeepTheBitsOfOneRowAndOneThread) {
+  std::mt19937 rng(11);
+  auto upto = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)) + 1; };
+  ThreadPool pool(1);
+  for (int round = 0; round < 60; ++round) {
+    int64_t n = upto(150), k = upto(300), rows = upto(40);
+    WeightFormat format = kFormats[static_cast<size_t>(round) % kFormats.size()];
+    Matrix m = random_matrix(n, k, static_cast<uint32_t>(round));
+    const Tensor* tensors[] = {&m.tensor};
+    auto w = pack_matrix(tensors, format, pool);
+    ASSERT_TRUE(w.ok());
+    std::vector<float> x = random_matrix(rows, k, 12).values;
+    for (const CpuKernels* kernels : all_kernels()) {
+      std::vector<float> all = multiply_all(*kernels, *w, x, rows, 2, round % 2 == 0);
+      for (int64_t r = 0; r < rows; ++r) {
+        std::vector<float> row(x.begin() + r * k, x.begin() + (r + 1) * k);
+        std::vector<float> y = multiply_all(*kernels, *w, row, 1, 1, round % 2 == 0);
+        ASSERT_EQ(std::memcmp(y.data(), all.data() + r * n, y.size() * 4), 0)
+            << kernels->name << " format " << static_cast<int>(format) << " " << n << "x" << k
+            << " row " << r << " of " << rows;
+      }
+    }
+  }
 }
 
 TEST(Gemm, TensorsStandBelowEachOther) {

@@ -78,9 +78,13 @@ inline Model tiny_model(const TinyShape& s) {
   return m;
 }
 
-// The same model by its definition, in double, one position after another: logits [tokens, V].
-inline std::vector<std::vector<double>> define_logits(const Model& m,
-                                                      const std::vector<int32_t>& tokens) {
+// The same model by its definition, in double, one position after another: logits [tokens, V]. A
+// head takes the hidden state of the token before with each token; `outputs`: behind the final
+// norm.
+inline std::vector<std::vector<double>> define_logits(
+    const Model& m, const std::vector<int32_t>& tokens,
+    const std::vector<std::vector<double>>* hidden = nullptr,
+    std::vector<std::vector<double>>* outputs = nullptr) {
   using Row = std::vector<double>;
   const ModelConfig& c = m.config;
   int64_t D = c.head_width, heads = c.n_heads, per = heads / c.n_kv_heads;
@@ -120,6 +124,11 @@ inline std::vector<std::vector<double>> define_logits(const Model& m,
   for (size_t p = 0; p < tokens.size(); ++p) {
     Row x;
     for (int64_t i = 0; i < c.width; ++i) x.push_back(at(m.embedding, tokens[p] * c.width + i));
+    if (hidden != nullptr) {
+      Row both = norm(m.embedding_norm, x), h = norm(m.hidden_norm, (*hidden)[p]);
+      both.insert(both.end(), h.begin(), h.end());
+      x = product(m.fc, both);
+    }
     for (size_t l = 0; l < m.layers.size(); ++l) {
       const LayerWeights& w = m.layers[l];
       Row n = norm(w.attention_norm, x), q = product(w.q, n), k = product(w.k, n),
@@ -159,7 +168,9 @@ inline std::vector<std::vector<double>> define_logits(const Model& m,
       Row down = product(w.down, gate);
       for (size_t i = 0; i < x.size(); ++i) x[i] += down[i];
     }
-    out.push_back(product(m.head, norm(m.final_norm, x)));
+    Row y = norm(m.final_norm, x);
+    out.push_back(product(m.head, y));
+    if (outputs != nullptr) outputs->push_back(y);
   }
   return out;
 }

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 namespace pf {
@@ -33,6 +36,45 @@ TEST(ThreadPool, BarrierOrdersPhases) {
     }
   });
   EXPECT_EQ(seen, std::vector<int>(3, 300));
+}
+
+// Threads that arrive long after each other put the early ones to sleep: all must wake.
+TEST(ThreadPool, LateThreadsAndLateCallsWakeTheSleepers) {
+  ThreadPool pool(3);
+  std::atomic<int> met{0};
+  for (int call = 0; call < 4; ++call) {
+    if (call == 2) pool.begin();
+    pool.run([&](int t) {
+      for (int late = 0; late < 3; ++late) {
+        if (t == late) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        pool.barrier().wait();
+        ++met;
+      }
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_EQ(met.load(), 4 * 3 * 3);
+}
+
+TEST(WorkShare, EveryUnitIsTakenOnceAlsoWhenOneThreadDoesAll) {
+  for (int threads : {1, 2, 5})
+    for (int64_t n : {0, 1, 4, 17, 1000})
+      for (int64_t grain : {1, 3, 64}) {
+        ThreadPool pool(threads);
+        WorkShare share(threads);
+        for (int round = 0; round < 2; ++round) {
+          std::vector<std::atomic<int>> taken(static_cast<size_t>(n));
+          pool.run([&](int t) {
+            if (round == 1 && t != threads - 1) return;
+            for (Range r; (r = share.take(n, grain, t)).begin < r.end;) {
+              EXPECT_LE(r.end - r.begin, grain);
+              for (int64_t i = r.begin; i < r.end; ++i) ++taken[static_cast<size_t>(i)];
+            }
+          });
+          share.reset();
+          for (auto& count : taken) EXPECT_EQ(count.load(), 1) << n << " by " << grain;
+        }
+      }
 }
 
 TEST(SplitRange, CoversEverythingInGrains) {

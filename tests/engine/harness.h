@@ -8,15 +8,21 @@
 
 #include "engine/hash_model.h"
 #include "engine/step.h"
+#include "speculation/eagle_drafter.h"
+#include "speculation/early_exit_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
+#include "speculation/predicted_drafter.h"
+#include "speculation/suffix_drafter.h"
 
 namespace pf {
 
 struct HarnessOptions {
   HashModel model = {};
   int32_t draft_agreement = -1;  // of 64; < 0: no model drafter
-  bool ngram = false;
+  int32_t eagle_agreement = -1;  // the same of a head over the target's hidden states
+  int32_t exit_agreement = -1;   // and of an early exit
+  bool predicted = false, ngram = false, suffix = false;
   int32_t k = 0;
   std::vector<int32_t> tree = {};
   int32_t n_blocks = 512, block_tokens = 4;
@@ -42,13 +48,30 @@ class Harness {
  public:
   explicit Harness(const HarnessOptions& o) : options(o), inbox(4096), outbox(1 << 16) {
     StepParts parts;
-    parts.kv = {o.n_blocks, o.block_tokens, o.draft_agreement >= 0 ? 2 : 1, o.prefix_caching};
+    int32_t n_planes = 1 + (o.draft_agreement >= 0) + (o.eagle_agreement >= 0);
+    parts.kv = {o.n_blocks, o.block_tokens, n_planes, o.prefix_caching};
     parts.scheduler = {o.max_num_seqs, o.max_num_batched_tokens, o.draft_agreement >= 0 ? 1 : -1};
     auto backend =
         std::make_unique<HashBackend>(o.model, o.n_blocks, o.block_tokens, o.max_context);
     target = backend.get();
+    target->keeps_hidden = o.eagle_agreement >= 0;
     parts.target = std::move(backend);
+    if (o.predicted) parts.drafters.add(std::make_unique<PredictedDrafter>());
     if (o.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(o.draft_agreement >= 0 ? 2 : 1));
+    if (o.suffix)
+      parts.drafters.add(std::make_unique<SuffixDrafter>(o.draft_agreement >= 0 ? 2 : 1));
+    if (o.eagle_agreement >= 0) {
+      HashModel m = o.model;
+      m.agreement = o.eagle_agreement;
+      auto model = std::make_unique<HashBackend>(m, o.n_blocks, o.block_tokens, o.draft_context);
+      model->is_head = true;
+      parts.drafters.add(std::make_unique<EagleDrafter>(
+          EagleDrafter::Options{"eagle", n_planes - 1, o.draft_context, HashBackend::kHidden,
+                                o.n_blocks, o.block_tokens},
+          std::move(model)));
+    }
+    if (o.exit_agreement >= 0)
+      parts.drafters.add(std::make_unique<EarlyExitDrafter>(target, o.exit_agreement));
     if (o.draft_agreement >= 0) {
       HashModel m = o.model;
       m.agreement = o.draft_agreement;

@@ -8,6 +8,19 @@
 #include "sampling/grow.h"
 
 namespace pf {
+namespace {
+
+void write_hash(uint64_t h, float* out) {
+  for (int i = 0; i < HashBackend::kHidden; ++i) out[i] = static_cast<float>(h >> 16 * i & 0xffff);
+}
+
+uint64_t read_hash(const float* in) {
+  uint64_t h = 0;
+  for (int i = 0; i < HashBackend::kHidden; ++i) h |= static_cast<uint64_t>(in[i]) << 16 * i;
+  return h;
+}
+
+}  // namespace
 
 HashBackend::HashBackend(HashModel model, int32_t n_blocks, int32_t block_tokens,
                          int64_t max_context)
@@ -29,22 +42,31 @@ void HashBackend::forward(const Batch& batch) {
     for (int32_t r = s.first_row; r < s.first_row + s.n_rows; ++r) {
       size_t i = static_cast<size_t>(r);
       check(batch_.positions[i] < info_.max_context, "a row beyond the context");
-      slot(s, batch_.slots[i]) = {batch_.tokens[i], batch_.positions[i]};
+      slot(s, batch_.slots[i]) = {batch_.tokens[i], batch_.positions[i],
+                                  is_head ? before_.at(i) : 0};
     }
+  if (!keeps_hidden) return;
+  hidden_.resize(static_cast<size_t>(batch_.n_rows() * kHidden));
+  for (int32_t r = 0; r < batch_.n_rows(); ++r)
+    write_hash(hash_of_row(r), hidden_.data() + r * kHidden);
 }
 
 uint64_t HashBackend::hash_of_row(int32_t row) {
   size_t i = static_cast<size_t>(row);
   const Segment& s = batch_.segments[static_cast<size_t>(batch_.row_segment[i])];
   uint64_t h = model_.salt;
-  int32_t position = 0;
+  int32_t position = is_head ? 1 : 0;  // a head's slot 0 stays empty
   auto see = [&](int64_t logical) {
     const Slot& seen = slot(s, logical);
     check(seen.position == position, "a row sees a key of another position");
+    if (is_head) {
+      check(position == 1 || seen.before == h, "a head's key was made of a wrong hidden state");
+      h = seen.before;
+    }
     h = HashModel::extend(h, seen.token);
     ++position;
   };
-  for (int32_t l = 0; l < batch_.visible[i]; ++l) see(l);
+  for (int32_t l = position; l < batch_.visible[i]; ++l) see(l);
   for (int32_t n = 0; n < kMaxTreeNodes; ++n)
     if (batch_.masks[i] >> n & 1) see(s.node_slot(n));
   check(position == batch_.positions[i] + 1, "a row does not see exactly its past and itself");
@@ -95,6 +117,17 @@ void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
     // One pass over the catch-up and all nodes so far stands for feeding the last level.
     Batch batch;
     batch.add(job.committed, job.base, tree, job.blocks, Batch::Logits::kLast);
+    if (is_head) {
+      before_.clear();
+      for (size_t i = 0; i < job.committed.size(); ++i)
+        before_.push_back(read_hash(job.hidden + static_cast<int64_t>(i) * kHidden));
+      size_t root = before_.size() - 1;
+      for (int32_t n = 0; n < tree->size(); ++n) {
+        int32_t parent = tree->parents[static_cast<size_t>(n)];
+        size_t row = root + 1 + static_cast<size_t>(parent);
+        before_.push_back(HashModel::extend(before_[row], batch.tokens[row]));
+      }
+    }
     forward(batch);
     if (job.n_draft == 0) return;
     int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth)];

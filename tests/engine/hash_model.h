@@ -42,7 +42,10 @@ struct HashModel {
   }
 };
 
-// HashModel behind the contract of Backend, with a paged plane that holds what was fed where.
+// HashModel behind the contract of Backend, with a paged plane that holds what was fed where. Its
+// hidden state of a row is the hash of the text up to there, as floats. As a head it lives on those
+// of its target: a slot holds a token and the hash before it, and every row that is computed checks
+// that the hashes of all slots it sees follow from each other.
 class HashBackend final : public Backend {
  public:
   HashBackend(HashModel model, int32_t n_blocks, int32_t block_tokens, int64_t max_context);
@@ -52,17 +55,31 @@ class HashBackend final : public Backend {
   void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override;
   void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) override;
   void read_logits(int32_t first, int32_t n, View<float, 2> out) override;
+  std::span<const float> hidden(int32_t row) const override {
+    return std::span(hidden_).subspan(static_cast<size_t>(row) * kHidden, kHidden);
+  }
   void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override;
+  // With n "layers" it agrees with itself on n of 64 texts.
+  void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                     std::span<DraftTree> trees) override {
+    std::swap(model_.agreement, n_layers);
+    propose(jobs, trees);
+    std::swap(model_.agreement, n_layers);
+  }
   void copy_blocks(std::span<const BlockCopy> copies) override;
   void move_slots(std::span<const SlotMove> moves) override;
 
   int64_t n_rows_run = 0, n_forwards = 0, n_blocks_copied = 0;
   int32_t max_rows_seen = 0;
   int32_t poison_token = -1;  // a row that feeds it has NaN logits
+  bool is_head = false;       // over the hidden states of another one
+  bool keeps_hidden = false;
+  static constexpr int64_t kHidden = 4;  // floats that hold a hash, 16 bits each
 
  private:
   struct Slot {
     int32_t token = -1, position = -1;
+    uint64_t before = 0;  // of a head: the hash of the text before the token
   };
   Slot& slot(const Segment& s, int64_t logical) {
     auto p = static_cast<int64_t>(block_tokens_);
@@ -78,6 +95,8 @@ class HashBackend final : public Backend {
   std::vector<Slot> plane_;
   Batch batch_;  // of the last forward
   std::vector<float> logits_;
+  std::vector<float> hidden_;     // [rows of the last forward, kHidden]
+  std::vector<uint64_t> before_;  // of a head: by row of the forward to come
 };
 
 // What the target says without a server, a cache, a draft or neighbours: one token after another.

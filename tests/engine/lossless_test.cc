@@ -2,6 +2,8 @@
 // or draft, says what every other way to compute must say; sampled text follows the model's law.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "engine/harness.h"
 #include "support/chi_square.h"
 
@@ -26,11 +28,13 @@ void shape(Request* r, const Sampled& s) {
 }
 
 // Runs `n` requests at once and compares each with the plain loop, token by token.
-Reply expect_plain(Harness* h, int32_t n, const Sampled& s) {
+Reply expect_plain(Harness* h, int32_t n, const Sampled& s,
+                   const std::function<void(Request*)>& edit = {}) {
   std::map<uint64_t, Request> asked;
   for (int32_t i = 0; i < n; ++i) {
     auto r = h->request(prompt_of(5 + 13 * (i % 5), static_cast<uint32_t>(i)), 30 + i % 7);
     shape(r.get(), s);
+    if (edit) edit(r.get());
     asked.emplace(r->ticket, *r);
     h->submit(std::move(r));
   }
@@ -82,6 +86,156 @@ TEST_P(Lossless, NgramAlone) {
       Harness h({.ngram = true, .k = k});
       EXPECT_GT(expect_plain(&h, n, GetParam()).speculation.drafted, 0);
     }
+}
+
+// A chain that stands for a tree goes no deeper than the tree, or it would leave the context.
+TEST_P(Lossless, ACopyInPlaceOfATreeStaysInsideTheContext) {
+  Harness h({.ngram = true, .k = 3, .tree = {3, 2, 1}, .max_context = 60});
+  EXPECT_GT(expect_plain(&h, 9, GetParam()).speculation.drafted, 0);
+}
+
+// Predictions that are the plain text with tokens replaced, left out and put in; and one of nothing
+// but strange tokens.
+TEST_P(Lossless, PredictedTextThatFitsInPart) {
+  for (bool tree : {false, true})
+    for (int32_t k : {1, 2, 4, 8})
+      for (int32_t n : {1, 7, 33}) {
+        HarnessOptions o{.predicted = true, .k = k};
+        if (tree) o.tree = {2, 2};
+        Harness h(o);
+        Reply all = expect_plain(&h, n, GetParam(), [&](Request* r) {
+          PlainRun plain = plain_run(h.options.model, *r, 0, h.options.max_context);
+          std::vector<int32_t>& text = r->speculation.predicted = plain.tokens;
+          for (size_t at = 5; at < text.size(); at += 9) text[at] = (text[at] + 7) % 32;
+          if (text.size() > 20) text.erase(text.begin() + 13, text.begin() + 15);
+          if (text.size() > 20) text.insert(text.begin() + 18, {1, 2, 3});
+          if (r->ticket % 4 == 3) text.assign(30, 31);
+          if (r->ticket % 4 == 0) text.clear();
+        });
+        EXPECT_GT(all.speculation.accepted, 3 * n) << "k " << k << " n " << n;
+      }
+}
+
+TEST_P(Lossless, PredictedTextFirstThenNgramThenModel) {
+  Harness h({.draft_agreement = 50, .predicted = true, .ngram = true, .k = 4});
+  expect_plain(&h, 16, GetParam(), [&](Request* r) {
+    r->speculation.predicted = plain_run(h.options.model, *r, 0, h.options.max_context).tokens;
+    r->speculation.predicted.resize(r->speculation.predicted.size() / 2);
+    r->speculation.drafters = {"ngram", "model"};  // the text asks by itself
+  });
+  std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
+  EXPECT_GT(rounds[0], 0);
+  EXPECT_GT(rounds[2], 0);
+}
+
+// A head that says what the target says keeps everything: so its plane was right in every slot, and
+// it was ready in every round, through chunked prompts, prefix hits and rejected drafts.
+TEST_P(Lossless, EagleHeadOfEveryQualityShapeAndBatch) {
+  std::vector<std::vector<int32_t>> shapes = {{}, {3}, {3, 2, 1}, {1, 3, 1, 2}};
+  for (const auto& tree : shapes)
+    for (int32_t agreement : {0, 40, 64})
+      for (int32_t k : {1, 4})
+        for (int32_t n : {1, 7, 33}) {
+          Harness h({.eagle_agreement = agreement, .k = k, .tree = tree});
+          for (int32_t again = 0; again < 2; ++again) {  // the second time with prefix hits
+            Reply all = expect_plain(&h, n, GetParam());
+            EXPECT_GT(all.speculation.drafted, 0);
+            if (agreement == 64 && tree.empty() && !GetParam().penalties) {
+              EXPECT_EQ(all.speculation.accepted, all.speculation.drafted);
+            }
+          }
+        }
+}
+
+TEST_P(Lossless, EagleHeadFillsItsPlaneWhileNgramsDraft) {
+  for (const auto& tree : {std::vector<int32_t>{}, std::vector<int32_t>{2, 2}}) {
+    Harness h({.eagle_agreement = 64, .ngram = true, .k = 4, .tree = tree});
+    expect_plain(&h, 24, GetParam());
+    std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
+    EXPECT_GT(rounds[0], 0);
+    EXPECT_GT(rounds[1], 0);
+  }
+}
+
+TEST_P(Lossless, EagleHeadBesideAModel) {
+  Harness h({.draft_agreement = 30, .eagle_agreement = 50, .k = 4});
+  expect_plain(&h, 16, GetParam(), [](Request* r) {
+    r->speculation.drafters = {r->ticket % 2 == 0 ? "model" : "eagle"};
+  });
+  for (int64_t rounds : h.step->snapshot().rounds_per_drafter) EXPECT_GT(rounds, 0);
+}
+
+TEST_P(Lossless, EagleHeadAfterForcedPreemption) {
+  for (bool caching : {true, false}) {
+    Harness h({.eagle_agreement = 64, .k = 4, .n_blocks = 90, .prefix_caching = caching});
+    Reply all = expect_plain(&h, 24, GetParam());
+    EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+    if (!GetParam().penalties) {
+      EXPECT_EQ(all.speculation.accepted, all.speculation.drafted);
+    }
+  }
+}
+
+// Siblings share the prompt in the head's plane too, and each of them can draft from its first
+// round on: with a head that is always right every round but the last ones is full.
+TEST_P(Lossless, EagleHeadDraftsForSiblingsAtOnce) {
+  for (int32_t n_prompt : {2, 3, 4, 5, 8, 9, 30}) {
+    Harness h({.eagle_agreement = 64, .k = 4});
+    auto r = h.request(prompt_of(n_prompt, 3), 21);
+    shape(r.get(), {GetParam().temperature, false});
+    r->n = 3;
+    Request asked = *r;
+    h.submit(std::move(r));
+    h.run();
+    for (int32_t i = 0; i < 3; ++i) {
+      const Reply& reply = h.replies[{asked.ticket, i}];
+      EXPECT_EQ(reply.tokens, plain_run(h.options.model, asked, i, 256).tokens);
+      EXPECT_EQ(reply.speculation.accepted, reply.speculation.drafted);
+      EXPECT_EQ(reply.speculation.rounds, 4) << "sibling " << i << " of " << n_prompt;
+    }
+  }
+}
+
+TEST_P(Lossless, EarlyExitOfEveryQualityShapeAndBatch) {
+  std::vector<std::vector<int32_t>> shapes = {{}, {3, 2, 1}};
+  for (const auto& tree : shapes)
+    for (int32_t agreement : {0, 40, 64})
+      for (int32_t k : {1, 4, 8})
+        for (int32_t n : {1, 7, 33}) {
+          Harness h({.exit_agreement = agreement, .k = k, .tree = tree});
+          Reply all = expect_plain(&h, n, GetParam());
+          EXPECT_GT(all.speculation.drafted, 0);
+          if (agreement == 64 && tree.empty() && !GetParam().penalties) {
+            EXPECT_EQ(all.speculation.accepted, all.speculation.drafted);
+          }
+        }
+}
+
+TEST_P(Lossless, EarlyExitBehindNgramsAfterForcedPreemption) {
+  Harness h({.exit_agreement = 40, .ngram = true, .k = 4, .n_blocks = 90});
+  expect_plain(&h, 24, GetParam());
+  EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+}
+
+TEST_P(Lossless, SuffixChainsAndTreesThatRememberEarlierOutputs) {
+  std::vector<std::vector<int32_t>> shapes = {{}, {2}, {3, 2, 1}, {2, 2, 2, 2}};
+  for (const auto& tree : shapes)
+    for (int32_t k : {1, 4, 8})
+      for (int32_t n : {1, 16}) {
+        Harness h({.suffix = true, .k = k, .tree = tree});
+        EXPECT_GT(expect_plain(&h, n, GetParam()).speculation.drafted, 0);
+        // The same prompts again: greedy outputs are known now.
+        Reply again = expect_plain(&h, n, GetParam());
+        if (GetParam().temperature == 0 && !GetParam().penalties) {
+          EXPECT_GT(again.speculation.accepted, 10 * n);
+        }
+      }
+}
+
+TEST_P(Lossless, SuffixWhenItMatchesElseModel) {
+  Harness h({.draft_agreement = 50, .suffix = true, .k = 4});
+  for (int32_t i = 0; i < 2; ++i)
+    EXPECT_GT(expect_plain(&h, 24, GetParam()).speculation.accepted, 0);
 }
 
 TEST_P(Lossless, NgramWhenItMatchesElseModel) {
@@ -176,7 +330,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, Lossless,
                          });
 
 // Two tokens of 50,000 requests without a seed against p(a) p(b | a) worked out from the model.
-void expect_law(HarnessOptions o) {
+void expect_law(HarnessOptions o, const std::vector<int32_t>& predicted = {}) {
   o.model.vocabulary = 5;
   o.model.spread = 2;
   o.n_blocks = 4096;
@@ -203,6 +357,7 @@ void expect_law(HarnessOptions o) {
     for (int32_t i = 0; i < 1000; ++i) {
       auto r = h.request(prompt, 4);
       r->sampling.temperature = 0.9f;
+      r->speculation.predicted = predicted;
       r->seed = 31 * r->ticket + 7;
       h.submit(std::move(r));
     }
@@ -226,6 +381,16 @@ TEST(Law, RejectionWithAGreedyDraft) {
   expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
 }
 TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
+TEST(Law, RejectionWithAnEarlyExit) { expect_law({.exit_agreement = 20, .k = 3}); }
+TEST(Law, RejectionWithAnEagleHead) { expect_law({.eagle_agreement = 20, .k = 3}); }
+TEST(Law, RejectionOverAnEagleHeadsSiblings) {
+  expect_law({.eagle_agreement = 20, .k = 2, .tree = {3, 2}});
+}
+TEST(Law, RejectionWithSuffixChains) { expect_law({.suffix = true, .k = 3}); }
+TEST(Law, RejectionOverSuffixSiblings) { expect_law({.suffix = true, .k = 2, .tree = {3, 2}}); }
+TEST(Law, RejectionWithAPredictedText) {
+  expect_law({.predicted = true, .k = 3}, {0, 1, 2, 3, 4, 0, 2, 1, 4});
+}
 TEST(Law, RejectionWithNgrams) { expect_law({.ngram = true, .k = 3}); }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct Run {
   std::vector<std::string> speculation = {"off"};
   int32_t k = 0;
   std::vector<int32_t> tree = {};
+  int32_t draft_layers = 0;
   int32_t kv_blocks = 400;
   int32_t block_size = 16;
 };
@@ -24,9 +25,10 @@ class RealEngine {
   explicit RealEngine(const Run& run) : inbox_(256), outbox_(4096) {
     EngineOptions o;
     o.model = real_model_path();
-    o.drafts = {{"", draft_model_path()}};
+    o.drafts = {{"", draft_model_path()}, {"", draft_head_path()}};
     o.speculation = run.speculation;
     o.num_speculative_tokens = run.k;
+    o.draft_layers = run.draft_layers;
     o.speculation_tree = run.tree;
     o.kv_blocks = run.kv_blocks;
     o.max_model_len = 128;
@@ -132,10 +134,35 @@ TEST_P(RealModel, BothDraftersInEveryBatchWithPrefixHits) {
   EXPECT_GT(engine.accepted, 0);
 }
 
+TEST_P(RealModel, SuffixesAndAHead) {
+  for (const char* drafter : {"suffix", "eagle"}) {
+    RealEngine engine({.speculation = {drafter}, .k = 4});
+    expect_plain(&engine, 7, GetParam());
+    EXPECT_GT(engine.accepted, 0) << drafter;
+  }
+}
+
 TEST_P(RealModel, Trees) {
-  RealEngine engine({.speculation = {"model"}, .k = 3, .tree = {3, 2, 1}});
-  expect_plain(&engine, 7, GetParam());
+  for (const char* drafter : {"suffix", "model", "eagle"}) {
+    RealEngine engine({.speculation = {drafter}, .k = 3, .tree = {3, 2, 1}});
+    expect_plain(&engine, 7, GetParam());
+    EXPECT_GT(engine.accepted, 0) << drafter;
+  }
+}
+
+TEST_P(RealModel, EarlyExitInChainsAndTrees) {
+  for (const auto& tree : {std::vector<int32_t>{}, std::vector<int32_t>{2, 2, 1}}) {
+    RealEngine engine({.speculation = {"early-exit"}, .k = 3, .tree = tree, .draft_layers = 24});
+    expect_plain(&engine, 7, GetParam());
+    EXPECT_GT(engine.accepted, 0);
+  }
+}
+
+TEST_P(RealModel, AHeadBehindNgramsWithPrefixHitsAndPreemption) {
+  RealEngine engine({.speculation = {"ngram", "eagle"}, .k = 4, .kv_blocks = 60, .block_size = 4});
+  for (size_t n : {1, 16, 16}) expect_plain(&engine, n, GetParam());
   EXPECT_GT(engine.accepted, 0);
+  EXPECT_GT(engine.step->snapshot().n_preemptions, 0);
 }
 
 TEST_P(RealModel, AfterForcedPreemption) {
@@ -192,6 +219,31 @@ TEST(RealModelLoad, RefusesWithWhatWhereAndWhatToDo) {
   EXPECT_NE(message([](auto* o) { o->model = "/nonexistent.gguf"; }).find("/nonexistent.gguf"),
             std::string::npos);
   EXPECT_NE(message([](auto* o) { o->speculation = {"model"}; }).find("--draft"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->speculation = {"eagle"}; }).find("--draft"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) {
+              o->speculation = {"eagle"};
+              o->drafts = {{"", draft_model_path()}};
+            }).find("name model"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) {
+              o->speculation = {"model"};
+              o->drafts = {{"", draft_head_path()}};
+            }).find("name eagle"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) {
+              o->drafts = {{"", draft_head_path()}, {"", draft_head_path()}};
+            }).find("second draft head"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->model = draft_head_path(); }).find("--draft"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->speculation = {"early-exit"}; }).find("1..29"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) {
+              o->speculation = {"early-exit"};
+              o->draft_layers = 30;
+            }).find("--draft-layers"),
             std::string::npos);
   EXPECT_NE(message([](auto* o) { o->speculation = {"oracle"}; }).find("known:"),
             std::string::npos);

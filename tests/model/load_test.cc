@@ -7,6 +7,7 @@
 
 #include "model/families.h"
 #include "model/model.h"
+#include "model/quantize.h"
 #include "tests/model/files.h"
 
 namespace pf {
@@ -403,6 +404,78 @@ TEST(CheckFits, RefusesWhatCannotAgree) {
   draft->shares_embedding = true;
   draft->config.width = 32;
   EXPECT_THAT(check_fits(*draft, *target).message(), HasSubstr("width"));
+}
+
+// A head of one layer over the tiny decoder's hidden states, as its trainer names it.
+std::map<std::string, test::StRow> tiny_head_tensors() {
+  auto t = test::tiny_tensors(false, false);
+  std::map<std::string, test::StRow> out;
+  for (auto& [name, row] : t)
+    if (name.starts_with("model.layers.0.") || name == "model.norm.weight")
+      out[name.substr(6)] = row;
+  out["lm_head.weight"] = {"F32", {3, 64}, test::floats(test::random_floats(192, 90))};
+  out["d2t"] = {"I32", {3}, test::raw(5) + test::raw(17) + test::raw(39)};
+  out["fc.weight"] = {"F32", {64, 128}, test::floats(test::random_floats(64 * 128, 91))};
+  out["enorm.weight"] = {"F32", {64}, test::floats(test::random_floats(64, 92))};
+  out["hnorm.weight"] = {"F32", {64}, test::floats(test::random_floats(64, 93))};
+  return out;
+}
+
+Result<Model> load_head(const std::map<std::string, test::StRow>& tensors, const Folder& folder) {
+  std::string config = test::tiny_config("llama", ", \"rope_theta\": 10000.0");
+  config.replace(config.find("\"num_hidden_layers\": 2"), 22, "\"num_hidden_layers\": 1");
+  folder.put("config.json", config);
+  folder.put("model.safetensors", test::safetensors(tensors));
+  return load_model(folder.path(), Role::kDraft);
+}
+
+TEST(EagleHead, LoadsQuantisesAndFitsItsTarget) {
+  Folder folder;
+  auto head = load_head(tiny_head_tensors(), folder);
+  ASSERT_TRUE(head.ok()) << head.status().message();
+  EXPECT_TRUE(head->takes_hidden());
+  EXPECT_TRUE(head->shares_embedding);
+  EXPECT_EQ(head->head_tokens, (std::vector<int32_t>{5, 17, 39}));
+  EXPECT_EQ(head->fc.shape, (std::vector<int64_t>{64, 128}));
+  auto target = load_tiny("llama", ", \"rope_theta\": 10000.0", test::tiny_tensors(false, false));
+  ASSERT_TRUE(target.ok());
+  EXPECT_FALSE(target->takes_hidden());
+  EXPECT_TRUE(check_fits(*head, *target).ok());
+  EXPECT_THAT(check_stands_alone(*head).message(), HasSubstr("--draft"));
+
+  auto report = quantize_file(folder.path(), folder / "head.gguf", TensorType::kQ8_0, 2);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->tensors[2].name, "fc.weight");
+  auto again = load_model(folder / "head.gguf", Role::kDraft);
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->head_tokens, head->head_tokens);
+  EXPECT_EQ(again->fc.type, TensorType::kQ8_0);
+  std::vector<float> a(128), b(128);
+  dequantize_rows(head->fc, 7, 1, a.data());
+  dequantize_rows(again->fc, 7, 1, b.data());
+  for (size_t i = 0; i < 128; ++i) EXPECT_NEAR(a[i], b[i], 0.005);  // a step of .5 / 127
+  EXPECT_EQ(again->hidden_norm.shape, (std::vector<int64_t>{64}));
+}
+
+TEST(EagleHead, AnotherWidthIsRefusedWithAllThatDoesNotFit) {
+  Folder folder;
+  auto head = load_head(tiny_head_tensors(), folder);
+  auto target = load_tiny("llama", "", test::tiny_tensors(false, false));
+  ASSERT_TRUE(head.ok() && target.ok());
+  target->config.width = 96;
+  target->config.vocabulary_size = 30;
+  head->config.rope_theta = 0;
+  std::string refused = check_fits(*head, *target).message();
+  EXPECT_THAT(refused, HasSubstr("hidden states of width 96, its own width is 64"));
+  EXPECT_THAT(refused, HasSubstr("token 39, the target has 30"));
+  EXPECT_THAT(refused, HasSubstr("rope_theta"));
+  Folder broken;
+  auto tensors = tiny_head_tensors();
+  tensors["fc.weight"] = {"F32", {64, 64}, std::string(64 * 64 * 4, 0)};
+  EXPECT_THAT(load_head(tensors, broken).status().message(), HasSubstr("'fc.weight'"));
+  tensors = tiny_head_tensors();
+  tensors.erase("hnorm.weight");
+  EXPECT_THAT(load_head(tensors, broken).status().message(), HasSubstr("'hnorm.weight'"));
 }
 
 TEST(ReducedHead, BadMapsAreRefusedByName) {

@@ -42,6 +42,11 @@ Region* find_global(Warp& w, const Instr& in, int lane, uint64_t address, uint32
   DeviceMemory& memory = DeviceMemory::get();
   Region* r = memory.find(address);
   if (r != nullptr && r->holds(address, n)) {
+    if (!memory.reachable(*r))
+      fail(w, in, lane, Kind::kPeerAccess,
+           r->label + " is on device " + std::to_string(r->device) +
+               "; this kernel runs on device " + std::to_string(memory.running_on) +
+               " without cudaDeviceEnablePeerAccess");
     last = r;
     last_serial = serial;
     return r;
@@ -131,49 +136,62 @@ uint8_t* access(Warp& w, const Instr& in, int lane, Space space, uint64_t addres
   return data;
 }
 
+namespace {
+
+// Passes of the 32 banks for the words of some lanes: the most different words in one bank.
+struct Banks {
+  uint64_t words[32][32];
+  uint8_t count[32] = {};
+  uint32_t worst = 0, distinct = 0;
+  void add(uint64_t word) {
+    uint64_t* in_bank = words[word & 31];
+    uint8_t& n = count[word & 31];
+    for (uint32_t i = 0; i < n; ++i)
+      if (in_bank[i] == word) return;
+    in_bank[n++] = word;
+    worst = std::max<uint32_t>(worst, n);
+    ++distinct;
+  }
+};
+void measure_shared(Counters& count, const uint64_t* address, uint32_t mask, uint32_t n) {
+  // A warp access of 8 (16) bytes per lane goes out by half (quarter) warps.
+  uint32_t group = 32 / std::max(1u, n / 4);
+  uint64_t distinct = 0;
+  for (uint32_t first = 0; first < 32; first += group) {
+    Banks banks;
+    for (uint32_t l = first; l < first + group; ++l)
+      if (mask >> l & 1)
+        for (uint64_t u = address[l] / 4; u <= (address[l] + n - 1) / 4; ++u) banks.add(u);
+    count.wavefronts += banks.worst;
+    distinct += banks.distinct;
+  }
+  count.wavefronts_ideal += (distinct + 31) / 32;
+}
+void measure_global(Counters& count, const uint64_t* address, uint32_t mask, uint32_t n) {
+  uint64_t from[32], distinct = 0, sectors = 0, end = 0, next_sector = 0;
+  uint32_t k = 0;
+  each_lane(mask, [&](int l) { from[k++] = address[l]; });
+  if (!std::is_sorted(from, from + k)) std::sort(from, from + k);
+  for (uint32_t i = 0; i < k; ++i) {
+    uint64_t last = from[i] + n, fresh = std::max(from[i], end);
+    if (last > fresh) distinct += last - fresh, end = last;
+    uint64_t first_sector = std::max(from[i] / 32, next_sector), last_sector = (last - 1) / 32;
+    if (last_sector >= first_sector)
+      sectors += last_sector - first_sector + 1, next_sector = last_sector + 1;
+  }
+  count.sectors += sectors;
+  count.sectors_ideal += (distinct + 31) / 32;
+}
+
+}  // namespace
+
 void measure_access(Warp& w, const Instr& in, Space space, const uint64_t* address, uint32_t mask,
                     uint32_t n) {
   Counters& count =
       w.block->kernel->counters[static_cast<size_t>(&in - w.block->kernel->code.data())];
   if (space == Space::kGeneric) space = window_of(address[__builtin_ctz(mask)]);
-  if (space != Space::kShared && space != Space::kGlobal) return;
-  uint64_t piece = space == Space::kShared ? 4 : 32;
-  uint64_t units[32 * 4];
-  uint32_t n_units = 0;
-  // Shared: a warp access of 8 (16) bytes per lane goes out by half (quarter) warps.
-  uint32_t group = space == Space::kShared ? 32 / std::max(1u, n / 4) : 32;
-  uint64_t n_bytes = 0;
-  for (uint32_t first = 0; first < 32; first += group) {
-    uint32_t start = n_units;
-    for (uint32_t l = first; l < first + group; ++l) {
-      if (!(mask >> l & 1)) continue;
-      for (uint64_t u = address[l] / piece; u <= (address[l] + n - 1) / piece; ++u)
-        if (n_units == start || units[n_units - 1] != u) units[n_units++] = u;
-    }
-    if (n_units == start) continue;
-    if (!std::is_sorted(units + start, units + n_units)) std::sort(units + start, units + n_units);
-    n_units = static_cast<uint32_t>(std::unique(units + start, units + n_units) - units);
-    if (space == Space::kShared) {
-      uint8_t per_bank[32] = {}, worst = 0;
-      for (uint32_t i = start; i < n_units; ++i) worst = std::max(worst, ++per_bank[units[i] & 31]);
-      count.wavefronts += worst;
-    }
-    n_bytes += n_units - start;
-  }
-  if (space == Space::kShared) {
-    count.wavefronts_ideal += (n_bytes + 31) / 32;
-  } else {
-    count.sectors += n_units;
-    uint64_t sorted[32], distinct = 0, end = 0;
-    uint32_t k = 0;
-    each_lane(mask, [&](int l) { sorted[k++] = address[l]; });
-    if (!std::is_sorted(sorted, sorted + k)) std::sort(sorted, sorted + k);
-    for (uint32_t i = 0; i < k; ++i) {
-      uint64_t from = std::max(sorted[i], end);
-      if (sorted[i] + n > from) distinct += sorted[i] + n - from, end = sorted[i] + n;
-    }
-    count.sectors_ideal += (distinct + 31) / 32;
-  }
+  if (space == Space::kShared) measure_shared(count, address, mask, n);
+  if (space == Space::kGlobal) measure_global(count, address, mask, n);
 }
 
 void complete_copies(Warp& w, uint32_t mask, uint32_t keep_groups) {

@@ -54,6 +54,7 @@ class Builder {
 using Selector = void (*)(Builder&);
 using SelectorTable = std::map<std::string, Selector>;
 void add_integer_ops(SelectorTable& table);
+void add_bit_ops(SelectorTable& table);
 void add_compare_ops(SelectorTable& table);
 void add_float_ops(SelectorTable& table);
 void add_convert_ops(SelectorTable& table);
@@ -62,6 +63,8 @@ void add_warp_ops(SelectorTable& table);
 void add_matrix_ops(SelectorTable& table);
 const SelectorTable& selectors();
 bool is_float(Type t);
+// The bits of a literal in a type: 0f and 0d forms, decimal floats, integers with C suffixes.
+uint64_t literal(const std::string& text, Type type);
 // add, sub, mul, fma, min, max, neg, abs, div of a floating type (ops_float.cc).
 void select_float(Builder& b, const char* op, Type t);
 
@@ -81,6 +84,7 @@ class Module {
   const Symbol* symbol(const std::string& name) const;
   std::vector<std::string> kernel_names() const;
   const Unit& unit() const { return unit_; }
+  bool is_decoded(const std::string& name) const { return kernels_.count(name) != 0; }
   bool owns(const Kernel* kernel) const;
 
  private:

@@ -12,33 +12,12 @@
 namespace pf::ptxvm {
 namespace {
 
+// What a register holds before it is written: NaN as f32 and as two f16, and no likely integer.
+constexpr uint32_t kJunk = 0xffa5fe5b;
+
 uint32_t random_below(uint64_t& state, uint32_t n) {
   state = state * 6364136223846793005ull + 1442695040888963407ull;
   return static_cast<uint32_t>((state >> 33) % n);
-}
-
-std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
-
-// The innermost position outside the CUDA headers, and the call site when it was inlined.
-void locate(const Kernel& k, const Instr& in, Finding& f) {
-  auto file = [&](int loc) {
-    return k.files[static_cast<size_t>(k.locs[static_cast<size_t>(loc)].file)];
-  };
-  int loc = in.loc;
-  auto in_headers = [&](int l) {
-    return file(l).find("/include/") != std::string::npos &&
-           (file(l).find("cuda") != std::string::npos ||
-            file(l).find("targets/") != std::string::npos);
-  };
-  while (loc >= 0 && k.locs[static_cast<size_t>(loc)].parent >= 0 && in_headers(loc))
-    loc = k.locs[static_cast<size_t>(loc)].parent;
-  if (loc < 0) return;
-  const Loc& l = k.locs[static_cast<size_t>(loc)];
-  f.file = file(loc);
-  f.line = l.line;
-  if (l.parent >= 0)
-    f.inlined_at = base_name(file(l.parent)) + ":" +
-                   std::to_string(k.locs[static_cast<size_t>(l.parent)].line);
 }
 
 // Groups the living lanes: pc and lanes of the lowest, and the pc of the next higher.
@@ -227,7 +206,7 @@ void start_warp(Block& b, uint32_t id, bool first_block) {
   std::fill(w.local.begin(), w.local.end(), uint8_t{0xff});
   auto all = [&](uint32_t special, uint32_t v) { std::fill_n(w.r32(special * 32), 32, v); };
   if (first_block) {  // what no block changes
-    w.words.assign(k.n_words, 0xffffffffu);
+    w.words.assign(k.n_words, kJunk);
     w.preds.assign(k.n_preds, 0);
     w.preds[kPredTrue] = ~0u;
     w.local.assign(size_t{32} * k.local_bytes, 0xff);
@@ -296,7 +275,7 @@ void check_launch(const Kernel& k, Dim3 grid, Dim3 block, size_t shared_bytes) {
     f.kind = kind;
     f.message = std::move(text);
     f.kernel = k.name;
-    if (!k.code.empty()) locate(k, k.code[0], f);
+    if (!k.code.empty()) locate(k, k.code[0], &f.file, &f.line, &f.inlined_at);
     throw f;
   };
   uint64_t n = uint64_t{block.x} * block.y * block.z;
@@ -328,7 +307,7 @@ void fail(const Warp& w, const Instr& in, int lane, Kind kind, std::string messa
   f.message = std::move(message);
   f.kernel = b.kernel->name;
   if (in.text >= 0) f.ptx = b.kernel->texts[static_cast<size_t>(in.text)];
-  locate(*b.kernel, in, f);
+  locate(*b.kernel, in, &f.file, &f.line, &f.inlined_at);
   f.block[0] = static_cast<int>(b.id.x), f.block[1] = static_cast<int>(b.id.y),
   f.block[2] = static_cast<int>(b.id.z);
   if (lane >= 0) {

@@ -97,5 +97,9 @@ void complete_copies(Warp& warp, uint32_t mask, uint32_t keep_groups);
 // True when any block ended early; the finding is recorded (report.cc).
 bool run_launch(Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic_shared_bytes, void** args);
 void record(Finding finding);
+// Where the instruction comes from: the innermost position outside the CUDA headers as file and
+// line, and the call site when that was inlined.
+void locate(const Kernel& kernel, const Instr& in, std::string* file, int* line,
+            std::string* inlined_at);
 
 }  // namespace pf::ptxvm

@@ -65,6 +65,11 @@ void Region::set_written(uint64_t offset, uint64_t n) {
 }
 
 uint64_t Region::first_unwritten(uint64_t offset, uint64_t n) const {
+  if (((offset | n) & 3) == 0) {  // whole words, the common case
+    uint64_t g = offset >> 2, end = g + (n >> 2);
+    while (g < end && written[g] == 0xf) ++g;
+    if (g == end) return n;
+  }
   for (uint64_t i = 0; i < n; ++i)
     if (!(written[(offset + i) >> 2] >> ((offset + i) & 3) & 1)) return i;
   return n;
@@ -85,8 +90,8 @@ DeviceMemory::DeviceMemory() {
   sigaction(SIGSEGV, &action, &g_previous_segv);
 }
 
-Region* DeviceMemory::allocate(uint64_t bytes, std::string label) {
-  if (used_ + bytes > settings().device_memory_bytes) return nullptr;
+Region* DeviceMemory::allocate(uint64_t bytes, std::string label, int device) {
+  if (used_bytes(device) + bytes > settings().device_memory_bytes) return nullptr;
   uint64_t span = (bytes + kRedZone + kAlign - 1) / kAlign * kAlign, offset = top_;
   if (top_ + span <= kArenaBytes) {
     top_ += span;
@@ -101,6 +106,7 @@ Region* DeviceMemory::allocate(uint64_t bytes, std::string label) {
   auto region = std::make_unique<Region>();
   region->base = base_ + offset;
   region->bytes = bytes;
+  region->device = device;
   region->data = reinterpret_cast<uint8_t*>(alias_ + offset);
   region->label = label.empty() ? "allocation #" + std::to_string(++n_made_) + " of " +
                                       std::to_string(bytes) + " bytes"
@@ -108,7 +114,7 @@ Region* DeviceMemory::allocate(uint64_t bytes, std::string label) {
   std::memset(region->data, 0xff, bytes);
   region->written.assign((bytes + 3) / 4 + 1, 0);
   region->shadow = std::make_unique<CellArray>((bytes + 3) / 4 + 1);
-  used_ += bytes;
+  used_[device] += bytes;
   Region* out = region.get();
   regions_[region->base] = std::move(region);
   return out;
@@ -123,7 +129,7 @@ bool DeviceMemory::release(uint64_t address) {
   uint64_t last = (reinterpret_cast<uint64_t>(r.data) + r.bytes) & ~4095ull;
   if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   freed_.push_back({r.base, span, r.bytes, r.label});
-  used_ -= r.bytes;
+  used_[r.device] -= r.bytes;
   regions_.erase(it);
   return true;
 }

@@ -14,7 +14,9 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ptxvm/ptxvm.h"
@@ -39,12 +41,15 @@ struct CellArray {  // zero pages from the system until touched
   Cell* cells = nullptr;
 };
 
+inline constexpr int kEveryDevice = -1;  // of module variables and host memory
+
 // An allocation, a module variable, a block's shared memory, or the kernel parameters.
 struct Region {
   uint64_t base = 0, bytes = 0;
   uint8_t* data = nullptr;
   std::string label;  // for messages: "allocation #3 of 4096 bytes"
   bool read_only = false, is_shared = false;
+  int device = kEveryDevice;
   bool checked = true;           // false: pinned host memory and parameters have no shadow
   std::vector<uint8_t> written;  // nibble per granule
   std::unique_ptr<CellArray> shadow;
@@ -62,7 +67,7 @@ class DeviceMemory {
   static DeviceMemory& get();  // of the process
 
   // Null when the device is full. The bytes hold a pattern that is NaN in every float format.
-  Region* allocate(uint64_t bytes, std::string label);
+  Region* allocate(uint64_t bytes, std::string label, int device = kEveryDevice);
   bool release(uint64_t address);  // false: not the start of a live allocation
   Region* adopt_host(void* data, uint64_t bytes,
                      std::string label);  // pinned, no checks but bounds
@@ -75,7 +80,17 @@ class DeviceMemory {
   }
   // One line on what lies at or near an address that no region holds; sets `freed` when it was one.
   std::string describe(uint64_t address, bool* freed) const;
-  uint64_t used_bytes() const { return used_; }
+  uint64_t used_bytes(int device) const {
+    auto it = used_.find(device);
+    return it == used_.end() ? 0 : it->second;
+  }
+  // Which device the running kernel is on, and whose memory it may touch besides its own.
+  int running_on = 0;
+  std::set<std::pair<int, int>> peers;  // (who reads, whose memory)
+  bool reachable(const Region& r) const {
+    return r.device == kEveryDevice || r.device == running_on ||
+           peers.count({running_on, r.device}) != 0;
+  }
 
  private:
   DeviceMemory();
@@ -83,7 +98,7 @@ class DeviceMemory {
   static uint64_t below(const Map& map, uint64_t address);
 
   uint64_t base_ = 0, alias_ = 0, top_ = 0;  // device range, the machine's range, bytes handed out
-  uint64_t used_ = 0;
+  std::map<int, uint64_t> used_;             // by device
   uint32_t n_made_ = 0;
   Map regions_, hosts_;
   struct Freed {

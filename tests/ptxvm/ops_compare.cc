@@ -191,13 +191,16 @@ void slct(Warp& w, const Instr& in, u32 mask) {
   auto *d = lanes_of<T>(w, in.r[0]), *a = lanes_of<T>(w, in.r[1]), *b = lanes_of<T>(w, in.r[2]);
   const u32* c = w.r32(in.r[3]);
   each_lane(mask, [&](int l) {
-    bool first =
-        in.type2 == Type::kF32 ? std::bit_cast<float>(c[l]) >= 0 : static_cast<s32>(c[l]) >= 0;
+    bool first = static_cast<s32>(c[l]) >= 0;
+    if (in.type2 == Type::kF32) {
+      float v = std::bit_cast<float>(c[l]);
+      first = (in.ftz ? flush(v) : v) >= 0;
+    }
     d[l] = first ? a[l] : b[l];
   });
 }
 void select_slct(Builder& b) {
-  b.take("ftz");
+  b.in.ftz = b.take("ftz");
   Type t = b.type();
   b.in.type2 = b.type();
   Type c = b.in.type2;

@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "ptxvm/decode.h"
+#include "ptxvm/halves.h"
 #include "ptxvm/lanes.h"
 #include "ptxvm/rounding.h"
 
@@ -162,8 +163,8 @@ u64 convert(const Instr& in, u64 v) {
                : bits;
   }
   if (in.mode & kIntegral) x = x == x && !std::isinf(x) ? std::copysign(to_integral(x, r), x) : x;
-  if (in.sat) x = x != x ? 0 : std::clamp(x, 0.0L, 1.0L);
-  if (in.mode2) x = x < 0 ? 0 : x;  // .relu
+  if (in.sat) x = x > 0 ? std::min(x, 1.0L) : 0;  // NaN and -0 too
+  if (in.mode2) x = x < 0 ? 0 : x;                // .relu
   if (in.ftz && to == Type::kF32 && x != 0 && std::fabs(x) < 0x1p-126L) x = std::copysign(0.0L, x);
   return write_float(to, x, in.mode & kIntegral ? kNearest : r);
 }
@@ -187,6 +188,16 @@ void cvt_pair(Warp& w, const Instr& in, u32 mask) {
   });
 }
 
+template <bool kBrain>
+void cvt_pair_nearest(Warp& w, const Instr& in, u32 mask) {
+  u32* d = w.r32(in.r[0]);
+  const auto *a = lanes_of<float>(w, in.r[1]), *b = lanes_of<float>(w, in.r[2]);
+  for_lanes(mask, [=](int l) {
+    float hi = from_word<float>(a[l]), lo = from_word<float>(b[l]);
+    d[l] = kBrain ? bf16_bits(hi) << 16 | bf16_bits(lo) : f16_bits(hi) << 16 | f16_bits(lo);
+  });
+}
+
 // The frequent ones as vector loops.
 Handler fast_cvt(Type to, Type from, uint8_t mode) {
   auto is = [&](Type t, Type f) { return to == t && from == f; };
@@ -199,13 +210,13 @@ Handler fast_cvt(Type to, Type from, uint8_t mode) {
   if (mode == kNearest && is(Type::kF32, Type::kU32))
     return map1<float, u32, [](u32 v) { return static_cast<float>(v); }>;
   if (mode == kNearest && is(Type::kF32, Type::kF16))
-    return map1<float, u32, [](u32 v) { return to_float(f16{static_cast<uint16_t>(v)}); }>;
+    return map1<float, u32, [](u32 v) { return f16_value(v); }>;
   if (mode == kNearest && is(Type::kF32, Type::kBf16))
-    return map1<float, u32, [](u32 v) { return to_float(bf16{static_cast<uint16_t>(v)}); }>;
+    return map1<float, u32, [](u32 v) { return bf16_value(v); }>;
   if (mode == kNearest && is(Type::kF16, Type::kF32))
-    return map1<u32, float, [](float v) -> u32 { return v != v ? 0x7fffu : to_f16(v).bits; }>;
+    return map1<u32, float, [](float v) -> u32 { return f16_bits(v); }>;
   if (mode == kNearest && is(Type::kBf16, Type::kF32))
-    return map1<u32, float, [](float v) -> u32 { return v != v ? 0x7fffu : to_bf16(v).bits; }>;
+    return map1<u32, float, [](float v) -> u32 { return bf16_bits(v); }>;
   return nullptr;
 }
 
@@ -227,7 +238,10 @@ void select_cvt(Builder& b) {
     in.r[0] = b.target(0, Type::kB32);
     in.r[1] = b.source(1, in.type2);
     in.r[2] = b.source(2, in.type2);
-    in.fn = cvt_pair;
+    bool plain = in.mode == kNearest && in.type2 == Type::kF32 && !relu && !in.sat && !in.ftz;
+    in.fn = !plain                    ? cvt_pair
+            : in.type == Type::kF16x2 ? cvt_pair_nearest<false>
+                                      : cvt_pair_nearest<true>;
     return;
   }
   // A narrow integer may sit in a wider register: it is the register's own width that counts.
@@ -267,6 +281,10 @@ void isspacep(Warp& w, const Instr& in, u32 mask) {
               : top == kLocalBase >> 48 ? Space::kLocal
               : top == kParamBase >> 48 ? Space::kParam
                                         : Space::kGlobal;
+    if (s == Space::kGlobal) {  // constants live in the same arena
+      const Region* r = DeviceMemory::get().find(w.r64(in.r[1])[l]);
+      if (r != nullptr && r->read_only) s = Space::kConst;
+    }
     r |= u32(s == in.space) << l;
   });
   w.set_predicate(in.r[0], mask, r);

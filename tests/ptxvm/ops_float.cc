@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "ptxvm/decode.h"
+#include "ptxvm/halves.h"
 #include "ptxvm/lanes.h"
 #include "ptxvm/rounding.h"
 
@@ -92,7 +93,7 @@ void general32(Warp& w, const Instr& in, u32 mask) {
     float r =
         evaluate<float>(in.mode2, static_cast<Rounding>(in.mode), in.strong, v[0], v[1], v[2]);
     if (in.ftz) r = flush(r);
-    if (in.sat) r = r != r ? 0.0f : std::clamp(r, 0.0f, 1.0f);
+    if (in.sat) r = r > 0 ? std::min(r, 1.0f) : 0.0f;  // NaN and -0 too
     bool bitwise = in.mode2 == kNeg || in.mode2 == kAbs;
     d[l] = std::bit_cast<u32>(bitwise ? r : canonical(r));
   });
@@ -117,10 +118,14 @@ u32 evaluate_half(const Instr& in, bool brain, const u32* v) {
   for (int i = 0; i < 3; ++i)
     x[i] = brain ? to_float(bf16{static_cast<uint16_t>(v[i])})
                  : to_float(f16{static_cast<uint16_t>(v[i])});
+  if (in.ftz)  // of f16 only
+    for (float& y : x)
+      if (std::fabs(y) < 0x1p-14f) y = std::copysign(0.0f, y);
   long double r = in.mode2 == kFma ? static_cast<long double>(fma_to_odd(x[0], x[1], x[2]))
                                    : static_cast<long double>(evaluate<float>(
                                          in.mode2, kNearest, in.strong, x[0], x[1], x[2]));
-  if (in.sat) r = r != r ? 0 : std::clamp(r, 0.0L, 1.0L);
+  if (in.sat) r = r > 0 ? std::min(r, 1.0L) : 0;
+  if (in.ftz && std::fabs(r) < 0x1p-14L) r = std::copysign(0.0L, r);
   if (in.disp) r = r < 0 ? 0 : r;  // .relu
   return static_cast<u32>(narrow(r, e, m, kNearest));
 }
@@ -141,27 +146,64 @@ void halves(Warp& w, const Instr& in, u32 mask) {
   });
 }
 
+// The common half forms, as vector loops. Add, subtract and multiply as f32 are exact enough for
+// one rounding (24 bits are more than twice 11 plus 2); fma goes through round to odd.
+template <Op kOp, bool kBrain>
+u32 plain_half(u32 a, u32 b, u32 c) {
+  auto value = [](u32 v) { return kBrain ? bf16_value(v) : f16_value(v & 0xffff); };
+  float x = value(a), y = value(b);
+  float r = kOp == kAdd   ? x + y
+            : kOp == kSub ? x - y
+            : kOp == kMul ? x * y
+                          : to_odd(fma_to_odd(x, y, value(c)));
+  return kBrain ? bf16_bits(r) : f16_bits(r);
+}
+template <Op kOp, bool kBrain, bool kPair>
+void plain_halves(Warp& w, const Instr& in, u32 mask) {
+  u32 *d = w.r32(in.r[0]), *a = w.r32(in.r[1]), *b = w.r32(in.r[2]),
+      *c = w.r32(kOp == kFma ? in.r[3] : in.r[2]);
+  for_lanes(mask, [=](int l) {
+    u32 r = plain_half<kOp, kBrain>(a[l] & 0xffff, b[l] & 0xffff, c[l] & 0xffff);
+    if (kPair) r |= plain_half<kOp, kBrain>(a[l] >> 16, b[l] >> 16, c[l] >> 16) << 16;
+    d[l] = r;
+  });
+}
+template <Op kOp>
+Handler fast_half(Type t) {
+  return t == Type::kF16     ? plain_halves<kOp, false, false>
+         : t == Type::kF16x2 ? plain_halves<kOp, false, true>
+         : t == Type::kBf16  ? plain_halves<kOp, true, false>
+                             : plain_halves<kOp, true, true>;
+}
+Handler fast_half(Op op, Type t) {
+  return op == kAdd   ? fast_half<kAdd>(t)
+         : op == kSub ? fast_half<kSub>(t)
+         : op == kMul ? fast_half<kMul>(t)
+         : op == kFma ? fast_half<kFma>(t)
+                      : nullptr;
+}
+
 // The common f32 forms, as vector loops.
 using f = float;
 Handler fast32(Op op) {
   switch (op) {
     case kAdd:
-      return map2<f, f, f, [](f a, f b) { return a + b; }>;
+      return map2<f, f, f, [](f a, f b) { return canonical(a + b); }>;
     case kSub:
-      return map2<f, f, f, [](f a, f b) { return a - b; }>;
+      return map2<f, f, f, [](f a, f b) { return canonical(a - b); }>;
     case kMul:
-      return map2<f, f, f, [](f a, f b) { return a * b; }>;
+      return map2<f, f, f, [](f a, f b) { return canonical(a * b); }>;
     case kFma:
-      return map3<f, f, f, f, [](f a, f b, f c) { return __builtin_fmaf(a, b, c); }>;
+      return map3<f, f, f, f, [](f a, f b, f c) { return canonical(__builtin_fmaf(a, b, c)); }>;
     case kDiv:
-      return map2<f, f, f, [](f a, f b) { return a / b; }>;
+      return map2<f, f, f, [](f a, f b) { return canonical(a / b); }>;
     case kNeg:
       return map1<u32, u32, [](u32 a) -> u32 { return a ^ 0x80000000u; }>;
     case kAbs:
       return map1<u32, u32, [](u32 a) -> u32 { return a & 0x7fffffffu; }>;
     case kMax:
       return map2<f, f, f, [](f a, f b) {
-        return a != a   ? b
+        return a != a   ? canonical(b)
                : b != b ? a
                : a == b ? (std::bit_cast<u32>(a) >> 31 ? b : a)
                         : (a > b ? a : b);
@@ -182,6 +224,7 @@ void select(Builder& b, Op op, int n, Type t) {
   in.sat |= b.take("sat");
   in.strong = b.take("NaN");
   in.disp = b.take("relu");
+  if (in.ftz && (t == Type::kBf16 || t == Type::kBf16x2)) b.fail(".ftz is not of bf16");
   in.type = t;
   in.mode = static_cast<uint8_t>(std::max(mode, 0));
   in.mode2 = op;
@@ -191,10 +234,10 @@ void select(Builder& b, Op op, int n, Type t) {
   if (t == Type::kF64)
     in.fn = general64;
   else if (t != Type::kF32)
-    in.fn = halves;
+    in.fn = in.ftz || in.sat || in.strong || in.disp ? nullptr : fast_half(op, t);
   else
     in.fn = directed || in.ftz || in.sat || in.strong ? nullptr : fast32(op);
-  if (in.fn == nullptr) in.fn = general32;
+  if (in.fn == nullptr) in.fn = t == Type::kF32 ? general32 : halves;
   if (in.disp && t == Type::kF32) b.fail(".relu needs a half type");
 }
 

@@ -7,10 +7,9 @@
 
 #include <cstring>
 
-#include "base/dtype.h"
 #include "ptxvm/decode.h"
+#include "ptxvm/halves.h"
 #include "ptxvm/lanes.h"
-#include "ptxvm/rounding.h"
 
 namespace pf::ptxvm {
 namespace {
@@ -21,18 +20,8 @@ void whole_warp(Warp& w, const Instr& in, u32 mask, const char* name) {
          std::string(name) + " without the whole warp; this lane is missing");
 }
 
-// binary16 to float for all patterns: exact, and faster than the arithmetic.
-const float* half_table() {
-  static const std::vector<float> kTable = [] {
-    std::vector<float> t(65536);
-    for (u32 i = 0; i < 65536; ++i) t[i] = to_float(f16{static_cast<uint16_t>(i)});
-    return t;
-  }();
-  return kTable.data();
-}
-float half_value(bool brain, u32 v) {
-  return brain ? to_float(bf16{static_cast<uint16_t>(v)}) : half_table()[v & 0xffff];
-}
+// The pattern of a result; every NaN is the canonical one.
+u32 bits_of(float v) { return v != v ? 0x7fffffffu : std::bit_cast<u32>(v); }
 
 // acc[16][8] += a[16][k] * b[k][8] in steps of 8.
 void multiply(float (*acc)[8], const float (*a)[16], const float (*b)[8], int k) {
@@ -47,51 +36,68 @@ void multiply(float (*acc)[8], const float (*a)[16], const float (*b)[8], int k)
   }
 }
 
-// f16 and bf16; list: D, C; list2: A, B. size: k; type: of D and C; type2: of A and B.
+// One register of a fragment is an 8 x 8 matrix of halves: lane l holds row l / 4, columns
+// 2 (l % 4) and the next, which is row-major order. `m` gets it as floats.
+template <bool kBrain>
+void values_of(const u32* reg, float (*m)[8]) {
+  float* out = m[0];
+  for (int l = 0; l < 32; ++l) {
+    out[2 * l] = kBrain ? bf16_value(reg[l]) : f16_value(reg[l] & 0xffff);
+    out[2 * l + 1] = kBrain ? bf16_value(reg[l] >> 16) : f16_value(reg[l] >> 16);
+  }
+}
+
+// Fragments: A block (row r & 1, column r >> 1) of 8 x 8; B block r, transposed.
+template <bool kBrain>
+void load_fragments(Warp& w, const u32* a_regs, int n_a, const u32* b_regs, int n_b, float (*a)[16],
+                    float (*b)[8]) {
+  float m[8][8];
+  for (int r = 0; r < n_a; ++r) {
+    values_of<kBrain>(w.r32(a_regs[r]), m);
+    for (int i = 0; i < 8; ++i) std::memcpy(&a[i + (r & 1) * 8][(r >> 1) * 8], m[i], sizeof m[i]);
+  }
+  for (int r = 0; r < n_b; ++r) {
+    values_of<kBrain>(w.r32(b_regs[r]), m);
+    for (int i = 0; i < 8; ++i)
+      for (int j = 0; j < 8; ++j) b[r * 8 + i][j] = m[j][i];
+  }
+}
+
+// f16 and bf16; list: D, A, B, C; vec: registers of D. size: k; type: of D and C; type2: of A, B.
 void mma_half(Warp& w, const Instr& in, u32 mask) {
   whole_warp(w, in, mask, "mma.sync");
   const u32* regs = &w.block->kernel->lists[in.list];
   int k = static_cast<int>(in.size), n_a = k / 4, n_b = k / 8;
-  bool brain = in.type2 == Type::kBf16;
   const u32 *d_regs = regs, *a_regs = regs + in.vec, *b_regs = a_regs + n_a, *c_regs = b_regs + n_b;
   float a[16][16], b[16][8], acc[16][8];
-  for (int r = 0; r < n_a; ++r)
-    for (int l = 0; l < 32; ++l) {
-      u32 v = w.r32(a_regs[r])[l];
-      int row = (l >> 2) + (r & 1) * 8, column = (l & 3) * 2 + (r >> 1) * 8;
-      a[row][column] = half_value(brain, v & 0xffff);
-      a[row][column + 1] = half_value(brain, v >> 16);
+  if (in.type2 == Type::kBf16)
+    load_fragments<true>(w, a_regs, n_a, b_regs, n_b, a, b);
+  else
+    load_fragments<false>(w, a_regs, n_a, b_regs, n_b, a, b);
+  // C and D: rows 0-7 and 8-15; an f16 pair or two f32 registers hold a lane's two columns.
+  for (int half = 0; half < 2; ++half) {
+    float* out = acc[half * 8];
+    if (in.type == Type::kF32) {
+      const u32 *even = w.r32(c_regs[2 * half]), *odd = w.r32(c_regs[2 * half + 1]);
+      for (int l = 0; l < 32; ++l) {
+        out[2 * l] = std::bit_cast<float>(even[l]);
+        out[2 * l + 1] = std::bit_cast<float>(odd[l]);
+      }
+    } else {
+      values_of<false>(w.r32(c_regs[half]), acc + half * 8);
     }
-  for (int r = 0; r < n_b; ++r)
-    for (int l = 0; l < 32; ++l) {
-      u32 v = w.r32(b_regs[r])[l];
-      int row = (l & 3) * 2 + r * 8, column = l >> 2;
-      b[row][column] = half_value(brain, v & 0xffff);
-      b[row + 1][column] = half_value(brain, v >> 16);
-    }
-  if (in.type == Type::kF32) {
-    for (int r = 0; r < 4; ++r)
-      for (int l = 0; l < 32; ++l)
-        acc[(l >> 2) + (r >> 1) * 8][(l & 3) * 2 + (r & 1)] =
-            std::bit_cast<float>(w.r32(c_regs[r])[l]);
-    multiply(acc, a, b, k);
-    for (int r = 0; r < 4; ++r)
-      for (int l = 0; l < 32; ++l)
-        w.r32(d_regs[r])[l] =
-            std::bit_cast<u32>(acc[(l >> 2) + (r >> 1) * 8][(l & 3) * 2 + (r & 1)]);
-    return;
   }
-  for (int r = 0; r < 2; ++r)
-    for (int l = 0; l < 32; ++l)
-      for (int h = 0; h < 2; ++h)
-        acc[(l >> 2) + r * 8][(l & 3) * 2 + h] = half_value(false, w.r32(c_regs[r])[l] >> (16 * h));
   multiply(acc, a, b, k);
-  for (int r = 0; r < 2; ++r)
-    for (int l = 0; l < 32; ++l) {
-      const float* row = acc[(l >> 2) + r * 8] + (l & 3) * 2;
-      w.r32(d_regs[r])[l] =
-          static_cast<u32>(narrow(row[0], 5, 10, kNearest) | narrow(row[1], 5, 10, kNearest) << 16);
+  for (int half = 0; half < 2; ++half) {
+    const float* v = acc[half * 8];
+    if (in.type == Type::kF32) {
+      u32 *even = w.r32(d_regs[2 * half]), *odd = w.r32(d_regs[2 * half + 1]);
+      for (int l = 0; l < 32; ++l) even[l] = bits_of(v[2 * l]), odd[l] = bits_of(v[2 * l + 1]);
+    } else {
+      u32* d = w.r32(d_regs[half]);
+      for (int l = 0; l < 32; ++l) d[l] = f16_bits(v[2 * l]) | f16_bits(v[2 * l + 1]) << 16;
     }
+  }
 }
 
 // m16n8k16 and m16n8k32 of bytes. mode bits: A signed, B signed; sat: clamp the sum.

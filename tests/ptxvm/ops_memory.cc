@@ -29,6 +29,40 @@ void addresses(Warp& w, u32 reg, int64_t disp, bool wide, u64* out) {
   }
 }
 
+// n bytes of memory as a number, with a copy of known size for each.
+u64 bits_at(const uint8_t* p, u32 n) {
+  u64 v = 0;
+  switch (n) {
+    case 1:
+      return *p;
+    case 2:
+      std::memcpy(&v, p, 2);
+      return v;
+    case 4:
+      std::memcpy(&v, p, 4);
+      return v;
+    default:
+      std::memcpy(&v, p, 8);
+      return v;
+  }
+}
+void put_bits(uint8_t* p, u64 v, u32 n) {
+  switch (n) {
+    case 1:
+      *p = static_cast<uint8_t>(v);
+      return;
+    case 2:
+      std::memcpy(p, &v, 2);
+      return;
+    case 4:
+      std::memcpy(p, &v, 4);
+      return;
+    default:
+      std::memcpy(p, &v, 8);
+      return;
+  }
+}
+
 // Registers for ld: r[1] address; list: targets. `size`: of an element; sat: the register is 64
 // bits.
 void load(Warp& w, const Instr& in, u32 mask) {
@@ -39,8 +73,7 @@ void load(Warp& w, const Instr& in, u32 mask) {
   each_lane(mask, [&](int l) {
     const uint8_t* p = access(w, in, l, in.space, address[l], n, Access::kRead, nullptr);
     for (u32 i = 0; i < in.vec; ++i) {
-      u64 v = 0;
-      std::memcpy(&v, p + i * in.size, in.size);
+      u64 v = bits_at(p + i * in.size, in.size);
       if (is_signed(in.type))
         v = static_cast<u64>(static_cast<int64_t>(v << (64 - 8 * in.size)) >> (64 - 8 * in.size));
       if (in.sat)
@@ -75,7 +108,7 @@ void store(Warp& w, const Instr& in, u32 mask) {
     uint8_t value[32];
     for (u32 i = 0; i < in.vec; ++i) {
       u64 v = in.sat ? w.r64(regs[i])[l] : w.r32(regs[i])[l];
-      std::memcpy(value + i * in.size, &v, in.size);
+      put_bits(value + i * in.size, v, in.size);
     }
     uint8_t* p = access(w, in, l, in.space, address[l], n, Access::kWrite, value);
     std::memcpy(p, value, n);

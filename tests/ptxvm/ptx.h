@@ -100,6 +100,7 @@ struct Kernel {
   std::vector<uint32_t> lists;
   std::vector<Loc> locs;
   std::vector<std::string> texts, files;
+  std::vector<int> ptx_lines;  // parallel to texts: where the instruction stands in the PTX
   std::vector<Param> params;
   uint32_t param_bytes = 0, shared_bytes = 0, local_bytes = 0;  // shared: static
   bool dynamic_shared = false;
@@ -111,6 +112,7 @@ struct Kernel {
   std::vector<std::pair<std::string, uint32_t>> shared_symbols;
   uint32_t max_threads = 0, required_threads = 0, min_blocks = 0;  // 0: not stated
   std::vector<Counters> counters;                                  // parallel to code
+  uint64_t n_launches = 0;
 };
 
 // Special registers occupy the front of the register file, 32 words each.

@@ -4,7 +4,12 @@
 // A test program is compiled by nvcc with its kernels left as PTX (the CMake function
 // `ptxvm_executable`) and linked with this library in place of libcudart. `<<<>>>`, streams, events
 // and graphs then run here, lane by lane, with every access checked. Most tests need only
-// <cuda_runtime.h>; this header adds the settings, the findings and the measures.
+// <cuda_runtime.h>; this header adds the settings and the findings, measure.h the measures.
+//
+// It takes what nvcc 13 emits for sm_80 code. Not here: textures, tf32 and fp8 formats, sparse mma,
+// wgmma, mbarrier and bulk copies, clusters, indirect calls, recursion, dynamic parallelism.
+// Whatever is not here is refused with its source line, never skipped. `__device__` variables exist
+// once for all devices, and a failed kernel makes the error sticky for all of them.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ptxvm/measure.h"
+
 namespace pf::ptxvm {
 
 // What a check found. One launch stops at its first finding.
@@ -20,6 +27,7 @@ enum class Kind : uint8_t {
   kOutOfBounds,        // outside every allocation, or across the end of one
   kUseAfterFree,       // inside an allocation that was freed
   kMisaligned,         // address not a multiple of the access size
+  kPeerAccess,         // memory of another device without peer access
   kReadOnlyWrite,      // a store to __constant__ memory or to a kernel parameter
   kSharedRace,         // two threads, one shared address, no barrier between them
   kGlobalRace,         // the same in global memory; between blocks too
@@ -75,11 +83,12 @@ struct Settings {
   // CUDA lets a block barrier pass once every thread that still lives is there; kernels of this
   // project do not rely on it, so a thread that left early is a finding.
   bool exited_threads_may_skip_barriers = false;
-  bool measure = true;               // wavefronts and sectors
-  uint64_t max_steps = 400'000'000;  // warp instructions of one block
-  size_t device_memory_bytes = 8ull << 30;
-  bool print_findings = true;     // to stderr, at once
-  int registers_per_thread = 64;  // PTX has no register count; used by the occupancy
+  bool measure = true;                      // wavefronts and sectors
+  uint64_t max_steps = 400'000'000;         // warp instructions of one block
+  size_t device_memory_bytes = 8ull << 30;  // of each device
+  bool print_findings = true;               // to stderr, at once
+  int registers_per_thread = 64;            // PTX has no register count; used by the occupancy
+  int n_devices = 1;                        // each like `device`
   Device device = described_device("sm_80");
 };
 Settings& settings();  // of the process; change it between launches only
@@ -87,23 +96,6 @@ Settings& settings();  // of the process; change it between launches only
 // Findings since the last call, oldest first. Also clears the sticky error of the runtime, so that
 // a test can go on after a planted bug.
 std::vector<Finding> take_findings();
-
-// Work of one source line or kernel. Wavefronts: passes of the shared-memory banks (ideal: bytes
-// moved / 128). Sectors: 32-byte pieces of global memory (ideal: distinct bytes / 32).
-struct Measure {
-  std::string kernel, file;
-  int line = 0;                                 // 0 in a kernel's total
-  uint64_t n_instructions = 0, n_executed = 0;  // PTX instructions here; of these reached
-  uint64_t warp_steps = 0, lane_steps = 0, n_mma = 0;
-  uint64_t wavefronts = 0, wavefronts_ideal = 0, sectors = 0, sectors_ideal = 0;
-};
-std::vector<Measure> kernel_measures();  // one per kernel launched so far
-std::vector<Measure> line_measures(
-    std::string_view kernel_part);  // per line, kernels whose name contains it
-std::string unreached_text(std::string_view kernel_part);  // PTX instructions never executed
-std::string measures_text();                               // both as a table
-void clear_measures();
-uint64_t n_launches();  // kernels run since the start, graph nodes included
 
 // --- PTX text directly (the tests of the machine itself, and the mutation run) ---
 struct Dim3 {
@@ -115,7 +107,10 @@ std::shared_ptr<Module> load_ptx(std::string text);
 // Runs at once. `args` as for cudaLaunchKernel. False: a finding was made.
 bool launch_ptx(Module& module, const std::string& kernel, Dim3 grid, Dim3 block,
                 size_t dynamic_shared_bytes, void** args);
-// Replaces the PTX of every program unit registered so far and not yet used (mutation run).
-void replace_ptx(std::string text);
+// --- mutation run: a program of one .cu file whose PTX is looked at and replaced ---
+std::string registered_ptx();
+void replace_ptx(std::string text);  // from the next launch on
+// Lines of the PTX (from 1) with an instruction that some lane executed since clear_measures().
+std::vector<int> executed_ptx_lines(std::string_view kernel_part);
 
 }  // namespace pf::ptxvm

@@ -1,11 +1,9 @@
-// Findings and measures as text, the process-wide settings, and the list of loaded programs.
+// Findings as text, the process-wide settings, and PTX loaded and launched by name.
 
 #include "ptxvm/report.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
-#include <tuple>
 #include <utility>
 
 #include "ptxvm/machine.h"
@@ -14,7 +12,6 @@ namespace pf::ptxvm {
 namespace {
 
 std::vector<Finding> g_findings;
-uint64_t g_launches = 0;
 
 std::string triple(const int* v) {
   return std::string("(")
@@ -26,43 +23,41 @@ std::string triple(const int* v) {
       .append(")");
 }
 
-std::vector<Kernel*>& launched() {
-  static auto* list = new std::vector<Kernel*>;
-  return *list;
-}
-
-void add(Measure& m, const Kernel& k, size_t i) {
-  const Counters& c = k.counters[i];
-  ++m.n_instructions;
-  m.n_executed += c.warp_steps > 0;
-  m.warp_steps += c.warp_steps;
-  m.lane_steps += c.lane_steps;
-  m.wavefronts += c.wavefronts;
-  m.wavefronts_ideal += c.wavefronts_ideal;
-  m.sectors += c.sectors;
-  m.sectors_ideal += c.sectors_ideal;
-  if (k.code[i].text >= 0 && k.texts[static_cast<size_t>(k.code[i].text)].rfind("mma.", 0) == 0)
-    m.n_mma += c.warp_steps;
-}
-
 }  // namespace
 
+void (*clear_sticky_error)() = nullptr;
+
 const char* kind_name(Kind kind) {
-  static const char* kNames[] = {
-      "out-of-bounds", "use-after-free", "misaligned",          "read-only-write",
-      "shared-race",   "global-race",    "uninitialised-read",  "divergent-barrier",
-      "deadlock",      "partial-warp",   "async-copy",          "non-coherent-read",
-      "step-limit",    "launch-config",  "shared-memory-limit", "assert",
-      "trap",          "unsupported",    "host-access",         "runtime-use"};
+  static const char* kNames[] = {"out-of-bounds",
+                                 "use-after-free",
+                                 "misaligned",
+                                 "peer-access",
+                                 "read-only-write",
+                                 "shared-race",
+                                 "global-race",
+                                 "uninitialised-read",
+                                 "divergent-barrier",
+                                 "deadlock",
+                                 "partial-warp",
+                                 "async-copy",
+                                 "non-coherent-read",
+                                 "step-limit",
+                                 "launch-config",
+                                 "shared-memory-limit",
+                                 "assert",
+                                 "trap",
+                                 "unsupported",
+                                 "host-access",
+                                 "runtime-use"};
   return kNames[static_cast<int>(kind)];
 }
 
 std::string to_text(const Finding& f) {
-  std::string text = f.file.empty() ? (f.kernel.empty() ? "cuda" : f.kernel)
+  std::string text = f.file.empty() ? (f.kernel.empty() ? "cuda" : demangled(f.kernel))
                                     : f.file + ":" + std::to_string(f.line);
   text += ": error: " + std::string(kind_name(f.kind)) + ": " + f.message + "\n";
   if (!f.kernel.empty()) {
-    text += "  note: kernel " + f.kernel + ", block " + triple(f.block);
+    text += "  note: kernel " + demangled(f.kernel) + ", block " + triple(f.block);
     if (f.thread[0] >= 0) text += ", thread " + triple(f.thread);
     if (!f.ptx.empty()) text += ", at `" + f.ptx + "`";
     text += "\n";
@@ -102,7 +97,7 @@ void record(Finding f) {
   g_findings.push_back(std::move(f));
 }
 std::vector<Finding> take_findings() {
-  clear_sticky_error();
+  if (clear_sticky_error != nullptr) clear_sticky_error();
   return std::exchange(g_findings, {});
 }
 
@@ -141,103 +136,8 @@ bool launch_ptx(Module& module, const std::string& name, Dim3 grid, Dim3 block,
     record_ptx_error(e, &module.unit(), name);
     return false;
   }
-  bool known = false;
-  for (Kernel* other : launched()) known |= other == k;
-  if (!known) launched().push_back(k);
-  ++g_launches;
+  count_launch(*k);
   return run_launch(*k, grid, block, dynamic_shared_bytes, args);
-}
-uint64_t n_launches() { return g_launches; }
-
-void forget_module(const Module& module) {
-  auto& list = launched();
-  std::erase_if(list, [&](Kernel* k) { return module.owns(k); });
-}
-
-std::vector<Measure> kernel_measures() {
-  std::vector<Measure> out;
-  for (Kernel* k : launched()) {
-    Measure m;
-    m.kernel = k->name;
-    for (size_t i = 0; i < k->code.size(); ++i) add(m, *k, i);
-    out.push_back(std::move(m));
-  }
-  return out;
-}
-
-std::vector<Measure> line_measures(std::string_view part) {
-  std::map<std::tuple<std::string, std::string, int>, Measure> lines;
-  for (Kernel* k : launched()) {
-    if (k->name.find(part) == std::string::npos) continue;
-    for (size_t i = 0; i < k->code.size(); ++i) {
-      int loc = k->code[i].loc;
-      if (loc < 0) continue;
-      const Loc& l = k->locs[static_cast<size_t>(loc)];
-      Measure& m = lines[{k->name, k->files[static_cast<size_t>(l.file)], l.line}];
-      m.kernel = k->name;
-      m.file = k->files[static_cast<size_t>(l.file)];
-      m.line = l.line;
-      add(m, *k, i);
-    }
-  }
-  std::vector<Measure> out;
-  for (auto& [key, m] : lines) out.push_back(std::move(m));
-  return out;
-}
-
-std::string unreached_text(std::string_view part) {
-  std::string out;
-  for (Kernel* k : launched()) {
-    if (k->name.find(part) == std::string::npos) continue;
-    for (size_t i = 0; i < k->code.size(); ++i) {
-      const Instr& in = k->code[i];
-      if (k->counters[i].warp_steps || in.text < 0) continue;
-      int line = in.loc >= 0 ? k->locs[static_cast<size_t>(in.loc)].line : 0;
-      out.append(k->name)
-          .append(": line ")
-          .append(std::to_string(line))
-          .append(": ")
-          .append(k->texts[static_cast<size_t>(in.text)])
-          .append("\n");
-    }
-  }
-  return out;
-}
-
-std::string measures_text() {
-  std::string out;
-  char row[512];
-  auto line = [&](const std::string& name, const Measure& m) {
-    std::snprintf(row, sizeof row,
-                  "%-44.44s %5.1f %% of %5llu  %11llu steps  %9llu mma  wavefronts %9llu / %9llu  "
-                  "sectors %9llu / %9llu\n",
-                  name.c_str(),
-                  100.0 * double(m.n_executed) / double(std::max<uint64_t>(m.n_instructions, 1)),
-                  static_cast<unsigned long long>(m.n_instructions),
-                  static_cast<unsigned long long>(m.warp_steps),
-                  static_cast<unsigned long long>(m.n_mma),
-                  static_cast<unsigned long long>(m.wavefronts),
-                  static_cast<unsigned long long>(m.wavefronts_ideal),
-                  static_cast<unsigned long long>(m.sectors),
-                  static_cast<unsigned long long>(m.sectors_ideal));
-    out += row;
-  };
-  for (const Measure& m : kernel_measures()) {
-    line(m.kernel, m);
-    for (const Measure& l : line_measures(m.kernel))
-      if (l.wavefronts || l.sectors || l.n_mma)
-        line(std::string("  ")
-                 .append(l.file, l.file.find_last_of('/') + 1)
-                 .append(":")
-                 .append(std::to_string(l.line)),
-             l);
-  }
-  return out;
-}
-
-void clear_measures() {
-  for (Kernel* k : launched()) std::fill(k->counters.begin(), k->counters.end(), Counters{});
-  launched().clear();
 }
 
 }  // namespace pf::ptxvm

@@ -74,13 +74,4 @@ uint64_t narrow(long double v, int e, int m, Rounding mode) {
   return sign | bits;
 }
 
-double fma_to_odd(double a, double b, double c) {
-  double p = a * b, s = p + c;  // p is exact: 11-bit factors at most
-  if (!std::isfinite(s)) return s;
-  double t = s - p, error = (p - (s - t)) + (c - t);
-  if (error != 0 && !(std::bit_cast<uint64_t>(s) & 1))
-    s = std::nextafter(s, error > 0 ? INFINITY : -INFINITY);
-  return s;
-}
-
 }  // namespace pf::ptxvm

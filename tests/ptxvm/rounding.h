@@ -16,8 +16,5 @@ double rounded(Arith op, Rounding mode, double a, double b, double c);
 // The pattern of v in a binary format with `e` exponent and `m` mantissa bits; NaN gives the
 // canonical quiet NaN of PTX (all payload bits set). Exact input, one rounding.
 uint64_t narrow(long double v, int e, int m, Rounding mode);
-// a * b + c of 16-bit floats in one rounding: the sum as a double rounded to odd, so that the
-// second rounding cannot go wrong (Boldo and Melquiond 2008).
-double fma_to_odd(double a, double b, double c);
 
 }  // namespace pf::ptxvm

@@ -26,19 +26,21 @@ struct KernelCall {
   const void* function = nullptr;
   Dim3 grid, block;
   size_t dynamic_shared_bytes = 0;
+  int device = 0;
   std::vector<std::vector<uint8_t>> args;
 };
 
 struct Node {
   cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-  KernelCall call;               // of a kernel node
-  std::function<void()> action;  // of the others
-  std::vector<size_t> after;     // nodes of the same graph
+  KernelCall call;                  // of a kernel node
+  std::function<void()> action;     // of the others
+  std::vector<size_t> after;        // nodes of the same graph
+  const Node* source = nullptr;     // of an executable graph: the node it was made from
+  std::vector<void*> arg_pointers;  // what cudaGraphKernelNodeGetParams gave out
 };
 
 struct Graph {
   std::vector<std::unique_ptr<Node>> nodes;
-  std::vector<std::set<size_t>> tails;
 };
 
 struct Operation {
@@ -50,6 +52,8 @@ struct Operation {
 struct Event {
   uint64_t n_recorded = 0, n_done = 0;  // records asked for, records reached
   double seconds = 0;
+  bool timed = true;
+  int device = 0;
   Stream* stream = nullptr;
   Stream* capture = nullptr;  // recorded inside a capture: the stream it belongs to
   std::set<size_t> capture_after;
@@ -57,22 +61,30 @@ struct Event {
 
 struct Stream {
   std::deque<Operation> queue;
+  int device = 0;
+  bool is_default = false;
   bool blocking = true;            // ordered against the default stream
   std::shared_ptr<Graph> capture;  // non-null while capturing
   Stream* origin = nullptr;        // where the capture began
   std::set<size_t> capture_after;  // nodes the next one follows
-  bool capture_broken = false;
+  bool capture_broken = false, capture_relaxed = false;
 };
 
 struct Runtime {
   static Runtime& get();
   std::recursive_mutex mutex;
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
-  Stream default_stream;
+  std::deque<Stream> defaults;  // the default stream of each device
   std::vector<Stream*> streams;
   uint64_t rng = 1;
 
+  // The current device of the calling thread.
+  static int& device();
   Stream& of(cudaStream_t s);
+  Stream& default_of(int device);
+  // For calls that a capture does not allow (cudaMalloc, cudaMemcpy, ...): breaks a capture that is
+  // going on, unless it is a relaxed one, and returns the error; else cudaSuccess.
+  cudaError_t refuse_in_capture();
   cudaError_t set(cudaError_t e);
   // Runs or records. In a capture the node is added to the graph.
   cudaError_t submit(cudaStream_t s, Node node);
@@ -92,5 +104,14 @@ Registered find_function(const void* host_function);
 Module* module_of_variable(const void* host_variable, std::string* name);
 size_t dynamic_limit(const void* host_function);
 cudaError_t launch_now(const KernelCall& call);
+// The call that a launch with these arguments makes, or an error (too much shared memory, ...).
+cudaError_t make_call(const void* function, dim3 grid, dim3 block, void** args, size_t shared,
+                      KernelCall* call);
+void misuse(std::string text);  // records a finding of kind kRuntimeUse
 
 }  // namespace pf::ptxvm
+
+// The first line of every entry point: the runtime, locked.
+#define PF_LOCK                                           \
+  ::pf::ptxvm::Runtime& rt = ::pf::ptxvm::Runtime::get(); \
+  std::lock_guard lock(rt.mutex)

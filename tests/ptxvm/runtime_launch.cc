@@ -64,6 +64,10 @@ std::string ptx_of(const void* wrapper) {
 
 }  // namespace
 
+std::string registered_ptx() {
+  check(registry().programs.size() == 1, "ptxvm: registered_ptx() is for programs of one .cu file");
+  return registry().programs[0]->text;
+}
 void replace_ptx(std::string text) {
   for (auto& p : registry().programs) p->text = text, p->module = nullptr, p->tried = false;
 }
@@ -86,22 +90,17 @@ cudaError_t launch_now(const KernelCall& call) {
   if (r.module == nullptr) return cudaErrorInvalidKernelImage;
   std::vector<void*> args;
   for (const auto& a : call.args) args.push_back(const_cast<uint8_t*>(a.data()));
+  DeviceMemory::get().running_on = call.device;
   return launch_ptx(*r.module, r.name, call.grid, call.block, call.dynamic_shared_bytes,
                     args.data())
              ? cudaSuccess
              : cudaErrorLaunchFailure;
 }
 
-namespace {
-
-cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, size_t shared,
-                   cudaStream_t stream) {
-  Runtime& rt = Runtime::get();
-  std::lock_guard lock(rt.mutex);
+cudaError_t make_call(const void* function, dim3 grid, dim3 block, void** args, size_t shared,
+                      KernelCall* call) {
   Registered r = find_function(function);
-  if (r.module == nullptr) return rt.set(cudaErrorInvalidDeviceFunction);
-  Node node;
-  node.type = cudaGraphNodeTypeKernel;
+  if (r.module == nullptr) return cudaErrorInvalidDeviceFunction;
   try {
     const Kernel& k = r.module->kernel(r.name);
     if (shared > dynamic_limit(function)) {
@@ -112,18 +111,35 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
                   " bytes of dynamic shared memory; cudaFuncSetAttribute allows " +
                   std::to_string(dynamic_limit(function));
       record(f);
-      return rt.set(cudaErrorInvalidValue);
+      return cudaErrorInvalidValue;
     }
-    node.call = {function, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, {}};
+    *call = {function, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
+             shared,   Runtime::device(),        {}};
     for (size_t i = 0; i < k.params.size(); ++i) {
       auto* p = static_cast<const uint8_t*>(args[i]);
-      node.call.args.emplace_back(p, p + k.params[i].bytes);
+      call->args.emplace_back(p, p + k.params[i].bytes);
     }
   } catch (const PtxError& e) {
     record_ptx_error(e, &r.module->unit(), r.name);
-    return rt.set(cudaErrorInvalidKernelImage);
+    return cudaErrorInvalidKernelImage;
   }
-  return rt.submit(stream, std::move(node));
+  return cudaSuccess;
+}
+
+namespace {
+
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, size_t shared,
+                   cudaStream_t stream) {
+  PF_LOCK;
+  if (rt.of(stream).device != Runtime::device()) {
+    misuse("a kernel of device " + std::to_string(Runtime::device()) +
+           " is launched into a stream of device " + std::to_string(rt.of(stream).device));
+    return rt.set(cudaErrorInvalidResourceHandle);
+  }
+  Node node;
+  node.type = cudaGraphNodeTypeKernel;
+  cudaError_t e = make_call(function, grid, block, args, shared, &node.call);
+  return e != cudaSuccess ? rt.set(e) : rt.submit(stream, std::move(node));
 }
 
 }  // namespace
@@ -177,9 +193,19 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
   return launch(function, grid, block, args, shared, stream);
 }
 
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* function, void** args) {
+  for (unsigned i = 0; i < c->numAttrs; ++i)
+    if (c->attrs[i].id == cudaLaunchAttributeClusterDimension ||
+        c->attrs[i].id == cudaLaunchAttributeCooperative) {
+      misuse("clusters and cooperative launches are not supported by this machine");
+      return Runtime::get().set(cudaErrorNotSupported);
+    }
+  return launch(function, c->gridDim, c->blockDim, args, c->dynamicSmemBytes, c->stream);
+}
+
+cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
-  Runtime& rt = Runtime::get();
-  std::lock_guard lock(rt.mutex);
+  PF_LOCK;
   auto it = registry().functions.find(function);
   if (it == registry().functions.end()) return rt.set(cudaErrorInvalidDeviceFunction);
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
@@ -189,8 +215,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* function) {
-  Runtime& rt = Runtime::get();
-  std::lock_guard lock(rt.mutex);
+  PF_LOCK;
   Registered r = find_function(function);
   if (r.module == nullptr) return rt.set(cudaErrorInvalidDeviceFunction);
   try {
@@ -222,6 +247,19 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* n, const
            ? 0
            : std::min({d.max_blocks_per_sm, d.max_threads_per_sm / (warps * 32), by_registers,
                        by_shared});
+  return cudaSuccess;
+}
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* function,
+                                                      int n_blocks, int threads) {
+  int n = 0;
+  cudaFuncAttributes a;
+  if (cudaError_t e = cudaFuncGetAttributes(&a, function)) return e;
+  if (cudaError_t e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, function, threads, 0))
+    return e;
+  if (n_blocks <= 0 || n_blocks > n) return Runtime::get().set(cudaErrorInvalidValue);
+  const Device& d = settings().device;
+  size_t each = d.shared_per_sm_bytes / static_cast<size_t>(n_blocks) - 1024 - a.sharedSizeBytes;
+  *bytes = std::min(each, d.shared_per_block_optin_bytes - a.sharedSizeBytes);
   return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, const void* function, int threads,

@@ -1,4 +1,4 @@
-// Streams, events, capture and graphs.
+// Streams and events.
 
 #include <algorithm>
 #include <chrono>
@@ -8,20 +8,39 @@
 namespace pf::ptxvm {
 
 Runtime& Runtime::get() {
-  static auto* r = new Runtime;
+  static auto* r = [] {
+    clear_sticky_error = [] { get().last = get().sticky = cudaSuccess; };
+    return new Runtime;
+  }();
   return *r;
+}
+int& Runtime::device() {
+  static thread_local int device = 0;
+  return device;
+}
+Stream& Runtime::default_of(int device) {
+  while (defaults.size() <= static_cast<size_t>(device)) {
+    defaults.emplace_back();
+    defaults.back().is_default = true;
+    defaults.back().device = static_cast<int>(defaults.size()) - 1;
+  }
+  return defaults[static_cast<size_t>(device)];
 }
 Stream& Runtime::of(cudaStream_t s) {
   bool is_default = s == nullptr || s == cudaStreamLegacy || s == cudaStreamPerThread;
-  return is_default ? default_stream : *reinterpret_cast<Stream*>(s);
+  return is_default ? default_of(device()) : *reinterpret_cast<Stream*>(s);
+}
+cudaError_t Runtime::refuse_in_capture() {
+  for (Stream* s : streams) {
+    if (s->capture == nullptr || s->capture_relaxed) continue;
+    s->capture_broken = true;
+    return set(cudaErrorStreamCaptureUnsupported);
+  }
+  return cudaSuccess;
 }
 cudaError_t Runtime::set(cudaError_t e) {
   if (e != cudaSuccess) last = e;
   return e;
-}
-void clear_sticky_error() {
-  Runtime& rt = Runtime::get();
-  rt.last = rt.sticky = cudaSuccess;
 }
 
 void Runtime::run_node(Node& node) {
@@ -44,8 +63,9 @@ cudaError_t Runtime::submit(cudaStream_t handle, Node node) {
   }
   if (sticky != cudaSuccess) return set(sticky);
   // The default stream and the blocking ones follow each other.
-  if (&s == &default_stream) {
+  if (s.is_default) {
     for (Stream* other : streams) {
+      if (other->device != s.device) continue;
       if (other->blocking && other->capture != nullptr) {
         other->capture_broken = true;
         return set(cudaErrorStreamCaptureImplicit);
@@ -53,7 +73,7 @@ cudaError_t Runtime::submit(cudaStream_t handle, Node node) {
       if (other->blocking) drain(*other);
     }
   } else if (s.blocking) {
-    drain(default_stream);
+    drain(default_of(s.device));
   }
   auto held = std::make_shared<Node>(std::move(node));
   s.queue.push_back({[this, held] { run_node(*held); }, nullptr, 0});
@@ -83,7 +103,7 @@ void Runtime::drain(Stream& s) {
   }
 }
 void Runtime::drain_all() {
-  drain(default_stream);
+  for (Stream& s : defaults) drain(s);
   for (size_t i = 0; i < streams.size(); ++i) drain(*streams[i]);
 }
 
@@ -109,36 +129,13 @@ cudaError_t synchronise(Stream& s) {
   return rt.sticky != cudaSuccess ? rt.set(rt.sticky) : cudaSuccess;
 }
 
-// Replays a copy of the nodes: in any order that the dependencies allow, when a seed asks for it.
-void replay(const std::shared_ptr<Graph>& g) {
-  Runtime& rt = Runtime::get();
-  std::vector<bool> done(g->nodes.size());
-  for (size_t left = g->nodes.size(); left > 0; --left) {
-    std::vector<size_t> ready;
-    for (size_t i = 0; i < done.size(); ++i)
-      if (!done[i] && std::all_of(g->nodes[i]->after.begin(), g->nodes[i]->after.end(),
-                                  [&](size_t a) { return done[a]; }))
-        ready.push_back(i);
-    rt.rng = rt.rng * 6364136223846793005ull + 1442695040888963407ull;
-    size_t i = settings().seed ? ready[(rt.rng >> 33) % ready.size()] : ready[0];
-    rt.run_node(*g->nodes[i]);
-    done[i] = true;
-  }
-}
-std::shared_ptr<Graph>* graph_of(const void* g) {
-  return static_cast<std::shared_ptr<Graph>*>(const_cast<void*>(g));
-}
-
-#define PF_LOCK                 \
-  Runtime& rt = Runtime::get(); \
-  std::lock_guard lock(rt.mutex)
-
 }  // namespace
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags) {
   PF_LOCK;
   auto* s = new Stream;
   s->blocking = (flags & cudaStreamNonBlocking) == 0;
+  s->device = Runtime::device();
   rt.streams.push_back(s);
   *out = reinterpret_cast<cudaStream_t>(s);
   return cudaSuccess;
@@ -147,10 +144,15 @@ cudaError_t cudaStreamCreate(cudaStream_t* out) { return cudaStreamCreateWithFla
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int) {
   return cudaStreamCreateWithFlags(out, flags);
 }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t h) {
   PF_LOCK;
   Stream* s = &rt.of(h);
-  if (s == &rt.default_stream) return rt.set(cudaErrorInvalidResourceHandle);
+  if (s->is_default) return rt.set(cudaErrorInvalidResourceHandle);
   rt.drain(*s);
   std::erase(rt.streams, s);
   delete s;
@@ -158,7 +160,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t h) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t h) {
   PF_LOCK;
-  if (&rt.of(h) == &rt.default_stream) rt.drain_all();
+  if (rt.of(h).is_default) rt.drain_all();
   return synchronise(rt.of(h));
 }
 cudaError_t cudaStreamQuery(cudaStream_t h) {
@@ -170,8 +172,7 @@ cudaError_t cudaStreamQuery(cudaStream_t h) {
 }
 cudaError_t cudaDeviceSynchronize() {
   PF_LOCK;
-  for (Stream* s : rt.streams)
-    if (s->capture != nullptr) return synchronise(*s);
+  if (cudaError_t e = rt.refuse_in_capture()) return e;
   rt.drain_all();
   return rt.sticky != cudaSuccess ? rt.set(rt.sticky) : cudaSuccess;
 }
@@ -183,8 +184,11 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t h, cudaHostFn_t f, void* data) {
   return rt.submit(h, std::move(n));
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) {
-  *out = reinterpret_cast<cudaEvent_t>(new std::shared_ptr<Event>(std::make_shared<Event>()));
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
+  auto e = std::make_shared<Event>();
+  e->timed = (flags & cudaEventDisableTiming) == 0;
+  e->device = Runtime::device();
+  *out = reinterpret_cast<cudaEvent_t>(new std::shared_ptr<Event>(e));
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* out) { return cudaEventCreateWithFlags(out, 0); }
@@ -197,6 +201,11 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t h, cudaStream_t sh, unsigned) {
   PF_LOCK;
   Stream& s = rt.of(sh);
   std::shared_ptr<Event> e = *event_of(h);
+  if (e->device != s.device) {
+    misuse("an event of device " + std::to_string(e->device) +
+           " is recorded in a stream of device " + std::to_string(s.device));
+    return rt.set(cudaErrorInvalidResourceHandle);
+  }
   e->stream = &s;
   if (s.capture != nullptr) {
     e->capture = &s;
@@ -233,6 +242,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t sh, cudaEvent_t h, unsigned) {
 cudaError_t cudaEventSynchronize(cudaEvent_t h) {
   PF_LOCK;
   Event& e = **event_of(h);
+  if (e.capture != nullptr) return rt.set(cudaErrorCapturedEvent);
   while (e.n_done < e.n_recorded && rt.step(*e.stream)) {
   }
   return rt.sticky != cudaSuccess ? rt.set(rt.sticky) : cudaSuccess;
@@ -240,95 +250,16 @@ cudaError_t cudaEventSynchronize(cudaEvent_t h) {
 cudaError_t cudaEventQuery(cudaEvent_t h) {
   PF_LOCK;
   Event& e = **event_of(h);
+  if (e.capture != nullptr) return rt.set(cudaErrorCapturedEvent);
   if (e.n_done < e.n_recorded) rt.step(*e.stream);
   return e.n_done < e.n_recorded ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   PF_LOCK;
   Event &x = **event_of(a), &y = **event_of(b);
-  if (x.n_recorded == 0 || y.n_recorded == 0) return rt.set(cudaErrorInvalidResourceHandle);
+  if (x.n_recorded == 0 || y.n_recorded == 0 || !x.timed || !y.timed)
+    return rt.set(cudaErrorInvalidResourceHandle);
   if (x.n_done < x.n_recorded || y.n_done < y.n_recorded) return cudaErrorNotReady;
   *ms = static_cast<float>((y.seconds - x.seconds) * 1e3);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t h, cudaStreamCaptureMode) {
-  PF_LOCK;
-  Stream& s = rt.of(h);
-  if (&s == &rt.default_stream) return rt.set(cudaErrorStreamCaptureUnsupported);
-  if (s.capture != nullptr) return rt.set(cudaErrorIllegalState);
-  s.capture = std::make_shared<Graph>();
-  s.origin = &s;
-  s.capture_after.clear();
-  s.capture_broken = false;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t h, cudaGraph_t* out) {
-  PF_LOCK;
-  Stream& s = rt.of(h);
-  *out = nullptr;
-  if (s.capture == nullptr || s.origin != &s) return rt.set(cudaErrorStreamCaptureUnmatched);
-  std::shared_ptr<Graph> g = s.capture;
-  bool broken = s.capture_broken, unjoined = false;
-  for (Stream* other : rt.streams) {
-    if (other->capture != g) continue;
-    if (other != &s)  // its last nodes must lie before something in the origin
-      for (size_t tail : other->capture_after) {
-        bool reached = s.capture_after.count(tail) != 0;
-        for (const auto& n : g->nodes)
-          reached |= std::count(n->after.begin(), n->after.end(), tail) != 0;
-        unjoined |= !reached;
-      }
-    broken |= other->capture_broken;
-    other->capture = nullptr;
-    other->origin = nullptr;
-    other->capture_after.clear();
-  }
-  if (broken) return rt.set(cudaErrorStreamCaptureInvalidated);
-  if (unjoined) return rt.set(cudaErrorStreamCaptureUnjoined);
-  *out = reinterpret_cast<cudaGraph_t>(new std::shared_ptr<Graph>(g));
-  return cudaSuccess;
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t h, cudaStreamCaptureStatus* status) {
-  PF_LOCK;
-  Stream& s = rt.of(h);
-  *status = s.capture == nullptr ? cudaStreamCaptureStatusNone
-            : s.capture_broken   ? cudaStreamCaptureStatusInvalidated
-                                 : cudaStreamCaptureStatusActive;
-  return cudaSuccess;
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t g, unsigned long long) {
-  PF_LOCK;
-  auto copy = std::make_shared<Graph>();
-  for (const auto& n : (*graph_of(g))->nodes) copy->nodes.push_back(std::make_unique<Node>(*n));
-  *out = reinterpret_cast<cudaGraphExec_t>(new std::shared_ptr<Graph>(copy));
-  return cudaSuccess;
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t h) {
-  PF_LOCK;
-  Node n;
-  n.type = cudaGraphNodeTypeGraph;
-  n.action = [graph = *graph_of(g)] { replay(graph); };
-  return rt.submit(h, std::move(n));
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t g) {
-  delete graph_of(g);
-  return cudaSuccess;
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) {
-  delete graph_of(g);
-  return cudaSuccess;
-}
-cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t* nodes, size_t* n) {
-  PF_LOCK;
-  auto& list = (*graph_of(g))->nodes;
-  if (nodes != nullptr)
-    for (size_t i = 0; i < std::min(*n, list.size()); ++i)
-      nodes[i] = reinterpret_cast<cudaGraphNode_t>(list[i].get());
-  *n = list.size();
-  return cudaSuccess;
-}
-cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
-  *type = reinterpret_cast<Node*>(node)->type;
   return cudaSuccess;
 }

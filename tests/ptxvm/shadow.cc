@@ -116,10 +116,15 @@ bool Shadow::read(Region& r, uint64_t offset, uint32_t n, uint32_t warp, uint32_
                   bool atomic) {
   Cell* cells = r.shadow->cells;
   uint32_t me = stamp(warp, lane);
+  const Knowledge& known = known_[warp];
+  bool whole = ((offset | n) & 3) == 0;
   for (uint64_t g = offset >> 2; g * 4 < offset + n; ++g) {
-    uint8_t bytes = bytes_in(g, offset, n);
+    uint8_t bytes = whole ? 0xf : bytes_in(g, offset, n);
     Cell& c = cells[g];
-    if (!check_write_seen(r, c, bytes, warp, lane, atomic, "reads what was written by"))
+    bool seen = c.write_block == serial_  // mostly: written before the last barrier, or not at all
+                    ? !(c.write_mask & kInFlight) && clock_of(c.write) <= known[warp_of(c.write)]
+                    : c.write_block < launch_first_ || r.is_shared;
+    if (!seen && !check_write_seen(r, c, bytes, warp, lane, atomic, "reads what was written by"))
       return false;
     if (!races_ || atomic || (c.read_block == serial_ && c.read0 == me && c.read0_mask == bytes))
       continue;

@@ -106,8 +106,29 @@ INSTANTIATE_TEST_SUITE_P(
         Case{TEXT "speculation { acceptance: COUPLED loss_budget: 1 }", "loss_budget", "THRESHOLD"},
         Case{TEXT "speculation { dynamic_alpha: true }", "dynamic_alpha", "not supported",
              Code::kUnimplemented},
-        Case{TEXT "speculation { predicted_text: 'x' }", "predicted_text", "not supported",
-             Code::kUnimplemented}));
+        Case{TEXT "speculation { predicted_text: 'x' }", "predicted_text", "without a drafter",
+             Code::kUnimplemented},
+        Case{TEXT "speculation { mode: OFF predicted_text: 'x' }", "predicted_text", "OFF"},
+        Case{TEXT "speculation { num_draft_tokens: 0 predicted_text: 'x' }", "predicted_text",
+             "num_draft_tokens 0"}));
+
+TEST(PredictedText, IsTokenisedAndMayBeAsLongAsTheContext) {
+  ServedModel model = small_model(64);
+  model.info.drafters.push_back({"predicted", "predicted", "", 64, 0});
+  wire::GenerateRequest r = parse(TEXT "speculation { predicted_text: 'aé<|im_end|>' }");
+  ASSERT_TRUE(check_request(r, model).ok());
+  auto prepared = make_request(r, model, 0);
+  ASSERT_TRUE(prepared.ok()) << prepared.status().message();
+  EXPECT_EQ(prepared->request->speculation.predicted, bytes_as_tokens("aé<|im_end|>"));
+  r.mutable_speculation()->set_predicted_text(std::string(64, 'x'));
+  EXPECT_TRUE(make_request(r, model, 0).ok());
+  r.mutable_speculation()->set_predicted_text(std::string(65, 'x'));
+  Status refused = make_request(r, model, 0).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("speculation.predicted_text has 65 tokens, the context is 64"),
+            std::string::npos)
+      << refused.message();
+}
 
 TEST(Border, CountsListsAndStrings) {
   wire::GenerateRequest r = parse(TEXT);

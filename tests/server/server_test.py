@@ -161,7 +161,7 @@ def tokens_go_there_and_back():
         assert client.call("Detokenize", client.request("Detokenize", ids=want)).text == case["text"]
     info = client.call("GetModelInfo", client.request("GetModelInfo"))
     assert info.logits_width == 49152 and info.max_context == 512 and info.chat_template == "chatml"
-    assert {d.name for d in info.drafters} == {"ngram", "model"}
+    assert {d.name for d in info.drafters} == {"predicted", "ngram", "model"}
 
 
 def ids_and_traces_are_echoed_and_unique():

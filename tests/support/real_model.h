@@ -15,6 +15,7 @@ inline std::string in_source(const std::string& path) {
 
 inline std::string real_model_path() { return in_source("models/SmolLM2-135M-Instruct.Q4_1.gguf"); }
 inline std::string draft_model_path() { return in_source("models/drafts/smollm2-3l/model.gguf"); }
+inline std::string draft_head_path() { return in_source("models/drafts/smollm2-eagle/model.gguf"); }
 
 inline nlohmann::json golden(const std::string& name) {
   std::ifstream in(in_source("tests/golden/" + name));

@@ -1,104 +1,150 @@
-// Attention over tiles of 16 keys, compiled by each instruction-set file for itself: included
-// inside its anonymous namespace after Lanes (16 floats: load, store, splat, add, mul, fma) and
-// these are defined: kQueryBlock (queries side by side), kScoreChains (partial sums of one dot
-// product) and kValueLanes (accumulators of one query). They fill the registers; only kScoreChains
-// is part of a row's order of sums, so a query has the same bits alone and in any block. No include
-// guard.
-#include "backend/cpu/turn_keys.inc.h"
+// Attention over tiles of kKeyTile keys, compiled by each instruction-set file for itself: included
+// inside its anonymous namespace after Lanes (16 floats: load, store, splat, add, mul, max, fma,
+// load_pair, max_of, sum_of) and kQueryBlock, kKeyGroups, kValueLanes are defined: queries, groups
+// of 16 keys and accumulators side by side. They fill the registers and are no part of any sum: a
+// score is one sum over d, an accumulator one over the keys, so a query has the same bits alone and
+// in any block. No include guard.
 
-// Dot products of Q queries with the 16 keys: kScoreChains sums over d = c mod kScoreChains, then
-// those in order.
-template <int Q>
-inline void score_keys(const float* const* queries, const float* keys, int64_t D,
-                       float (*scores)[16]) {
-  Lanes sum[Q][kScoreChains];
-  PF_UNROLL for (int q = 0; q < Q; ++q) PF_UNROLL for (int c = 0; c < kScoreChains; ++c) sum[q][c] =
+// Up to kQueryBlock queries and what of the present tile each sees: keys [from, upto), not empty.
+struct QueryBlock {
+  const float* query[kQueryBlock];
+  float* state[kQueryBlock];
+  int64_t from[kQueryBlock], upto[kQueryBlock];
+};
+using Scores = float[kKeyTile];
+// Dot products of Q queries with G groups of 16 keys: one sum each, d upward.
+template <class T, int Q, int G>
+inline void score_groups(const QueryBlock& b, const void* const* keys, int64_t D, Scores* scores) {
+  Lanes sum[Q][G];
+  PF_UNROLL for (int q = 0; q < Q; ++q) PF_UNROLL for (int g = 0; g < G; ++g) sum[q][g] =
       splat(0.0f);
-  for (int64_t d = 0; d < D; d += kScoreChains) {
-    PF_UNROLL for (int c = 0; c < kScoreChains; ++c) {
-      Lanes key = load_lanes(keys + (d + c) * 16);
-      PF_UNROLL for (int q = 0; q < Q; ++q) sum[q][c] =
-          fma_lanes(splat(queries[q][d + c]), key, sum[q][c]);
+  for (int64_t d = 0; d < D; d += 2) {
+    Lanes even[G], odd[G];
+    PF_UNROLL for (int g = 0; g < G; ++g)
+        load_pair(static_cast<const T*>(keys[g]) + d * 16, &even[g], &odd[g]);
+    PF_UNROLL for (int q = 0; q < Q; ++q) {
+      Lanes x = splat(b.query[q][d]), y = splat(b.query[q][d + 1]);
+      PF_UNROLL for (int g = 0; g < G; ++g) sum[q][g] = fma_lanes(x, even[g], sum[q][g]);
+      PF_UNROLL for (int g = 0; g < G; ++g) sum[q][g] = fma_lanes(y, odd[g], sum[q][g]);
     }
   }
-  PF_UNROLL for (int q = 0; q < Q; ++q) {
-    PF_UNROLL for (int c = 1; c < kScoreChains; ++c) sum[q][0] = add_lanes(sum[q][0], sum[q][c]);
-    store_lanes(scores[q], sum[q][0]);
-  }
+  PF_UNROLL for (int q = 0; q < Q; ++q) PF_UNROLL for (int g = 0; g < G; ++g)
+      store_lanes(scores[q] + 16 * g, sum[q][g]);
 }
 
-// acc[16 N] = acc * keep + sum over keys in order of p[key] * value[key], for Q queries.
-template <int Q, int N>
-inline void add_values(const float (*p)[16], const float* keep, const float* values, int64_t n,
-                       int64_t D, float* const* acc) {
+template <class T, int Q, int G>
+inline void score_keys(const QueryBlock& b, const void* const* keys, int64_t n, int64_t D,
+                       Scores* scores, int64_t at = 0) {
+  for (; n - at >= G; at += G)
+    score_groups<T, Q, G>(b, keys + at, D, reinterpret_cast<Scores*>(&scores[0][0] + 16 * at));
+  if constexpr (G > 1) score_keys<T, Q, G - 1>(b, keys, n, D, scores, at);
+}
+
+// acc[16 N] = acc * keep + sum over keys [from, upto) upward of p[key] * value[key].
+template <class T, int Q, int N>
+inline void add_values(const float* const* p, const float* keep, const void* const* values,
+                       int64_t from, int64_t upto, int64_t d, int64_t D, float* const* acc) {
   Lanes sum[Q][N];
   PF_UNROLL for (int q = 0; q < Q; ++q) PF_UNROLL for (int i = 0; i < N; ++i) sum[q][i] =
-      mul_lanes(splat(keep[q]), load_lanes(acc[q] + 16 * i));
-  for (int64_t j = 0; j < n; ++j) {
+      mul_lanes(splat(keep[q]), load_lanes(acc[q] + d + 16 * i));
+  for (int64_t j = from; j < upto; ++j) {
+    const T* v = static_cast<const T*>(values[j / 16]) + j % 16 * D + d;
     Lanes value[N];
-    PF_UNROLL for (int i = 0; i < N; ++i) value[i] = load_lanes(values + j * D + 16 * i);
+    PF_UNROLL for (int i = 0; i < N; ++i) value[i] = load_lanes(v + 16 * i);
     PF_UNROLL for (int q = 0; q < Q; ++q) {
       Lanes weight = splat(p[q][j]);
       PF_UNROLL for (int i = 0; i < N; ++i) sum[q][i] = fma_lanes(weight, value[i], sum[q][i]);
     }
   }
   PF_UNROLL for (int q = 0; q < Q; ++q) PF_UNROLL for (int i = 0; i < N; ++i)
-      store_lanes(acc[q] + 16 * i, sum[q][i]);
+      store_lanes(acc[q] + d + 16 * i, sum[q][i]);
+}
+
+template <class T, int Q>
+inline void add_all_values(const float* const* p, const float* keep, const void* const* values,
+                           int64_t from, int64_t upto, int64_t D, float* const* acc) {
+  int64_t d = 0;
+  for (; d + 16 * kValueLanes <= D; d += 16 * kValueLanes)
+    add_values<T, Q, kValueLanes>(p, keep, values, from, upto, d, D, acc);
+  for (; d < D; d += 16) add_values<T, Q, 1>(p, keep, values, from, upto, d, D, acc);
+}
+
+// Scores of one query -> weights e^(score - max), in place; returns by what its state shrinks.
+inline float weigh(float* p, int64_t from, int64_t upto, int64_t n_groups, float* max, float* sum) {
+  std::fill(p, p + from, -INFINITY);
+  std::fill(p + upto, p + 16 * n_groups, -INFINITY);
+  Lanes most = splat(*max);
+  for (int64_t g = 0; g < n_groups; ++g) most = max_lanes(load_lanes(p + 16 * g), most);
+  float before = *max, top = max_of(most);
+  for (int64_t g = 0; g < n_groups; ++g)
+    for (int64_t j = 16 * g; j < 16 * g + 16; ++j) p[j] = exp_nonpositive(p[j] - top);
+  Lanes total = splat(0.0f);
+  for (int64_t g = 0; g < n_groups; ++g) total = add_lanes(total, load_lanes(p + 16 * g));
+  float keep = exp_nonpositive(before - top);
+  *max = top;
+  *sum = *sum * keep + sum_of(total);
+  return keep;
 }
 
 // Online softmax (Milakov & Gimelshein 2018): per tile the new maximum, then sum and accumulator
-// are scaled once and extended.
-template <int Q>
-inline void attend_tile(const float* const* queries, const float* keys, const float* values,
-                        int64_t n, int64_t D, float* const* states) {
-  alignas(64) float p[Q][16];
+// are scaled once and extended. What all queries of a block see is added together, the edges of
+// each alone: a key that a query does not see is never multiplied with, not even by 0.
+template <class T, int Q>
+inline void attend_block(const QueryBlock& b, const void* const* keys, const void* const* values,
+                         int64_t D) {
+  alignas(64) Scores p[Q];
+  const float* weights[Q];
   float keep[Q];
-  float* acc[Q];
-  score_keys<Q>(queries, keys, D, p);
+  int64_t begin = 0, end = kKeyTile, last = 0;
   for (int q = 0; q < Q; ++q) {
-    float* state = states[q];
-    for (int j = 0; j < 16; ++j) p[q][j] = j < n ? p[q][j] : -INFINITY;
-    float max = state[0];
-    for (int j = 0; j < 16; ++j) max = p[q][j] > max ? p[q][j] : max;
-    keep[q] = exp_nonpositive(state[0] - max);
-    for (int j = 0; j < 16; ++j) p[q][j] = exp_nonpositive(p[q][j] - max);
-    state[0] = max;
-    state[1] = state[1] * keep[q] + lane_sum(p[q]);
-    acc[q] = state + 2;
+    begin = b.from[q] > begin ? b.from[q] : begin;
+    end = b.upto[q] < end ? b.upto[q] : end;
+    last = b.upto[q] > last ? b.upto[q] : last;
   }
-  int64_t d = 0;
-  for (; d + 16 * kValueLanes <= D; d += 16 * kValueLanes) {
-    add_values<Q, kValueLanes>(p, keep, values + d, n, D, acc);
-    for (int q = 0; q < Q; ++q) acc[q] += 16 * kValueLanes;
+  int64_t n_groups = (last + 15) / 16;
+  score_keys<T, Q, kKeyGroups>(b, keys, n_groups, D, p);
+  for (int q = 0; q < Q; ++q) {
+    weights[q] = p[q];
+    keep[q] = weigh(p[q], b.from[q], b.upto[q], n_groups, b.state[q] + D, b.state[q] + D + 1);
   }
-  for (; d < D; d += 16) {
-    add_values<Q, 1>(p, keep, values + d, n, D, acc);
-    for (int q = 0; q < Q; ++q) acc[q] += 16;
-  }
+  if (begin > end) begin = end = last;  // they see nothing together
+  auto add_own = [&](int q, int64_t from, int64_t upto) {
+    if (from >= upto) return;
+    add_all_values<T, 1>(weights + q, keep + q, values, from, upto, D, b.state + q);
+    keep[q] = 1;
+  };
+  for (int q = 0; q < Q; ++q) add_own(q, b.from[q], b.upto[q] < begin ? b.upto[q] : begin);
+  add_all_values<T, Q>(weights, keep, values, begin, end, D, b.state);
+  std::fill_n(keep, Q, 1.0f);
+  for (int q = 0; q < Q; ++q) add_own(q, end, b.upto[q]);
 }
 
-template <int Q>
-inline void attend_queries(int64_t count, const float* const* queries, const float* keys,
-                           const float* values, int64_t n, int64_t D, float* const* states) {
-  for (; count >= Q; count -= Q, queries += Q, states += Q)
-    attend_tile<Q>(queries, keys, values, n, D, states);
-  if constexpr (Q > 1) attend_queries<Q - 1>(count, queries, keys, values, n, D, states);
+template <class T, int Q>
+inline void attend_some(int n, const QueryBlock& b, const void* const* keys,
+                        const void* const* values, int64_t D) {
+  if (n == Q) attend_block<T, Q>(b, keys, values, D);
+  if constexpr (Q > 1) attend_some<T, Q - 1>(n, b, keys, values, D);
 }
 
 template <class T>
 void attend(const AttendArgs& a) {
-  alignas(64) float keys[16 * kMaxHeadWidth], values[16 * kMaxHeadWidth];
-  int64_t D = a.head_width;
   for (int64_t first = 0; first < a.n_keys; first += kKeyTile) {
-    int64_t n = a.n_keys - first < kKeyTile ? a.n_keys - first : kKeyTile;
-    const std::byte* rows[16];
-    for (int64_t j = 0; j < 16; ++j)  // behind the end: a key that is there, masked later
-      rows[j] = static_cast<const std::byte*>(a.keys[first + (j < n ? j : 0)]);
-    turn_keys<T>(rows, D, keys);
-    for (int64_t j = 0; j < n; ++j) {
-      const T* v = static_cast<const T*>(a.values[first + j]);
-      for (int64_t d = 0; d < D; ++d) values[j * D + d] = load_key(v, d);
+    const void *const *keys = a.keys + first / 16, *const *values = a.values + first / 16;
+    QueryBlock b;
+    int n = 0;  // in the block
+    for (int64_t q = 0; q < a.n_queries; ++q) {
+      int64_t from = a.from[q] - first, upto = a.upto[q] - first;
+      from = from > 0 ? from : 0;
+      upto = upto < kKeyTile ? upto : kKeyTile;
+      if (from >= upto) continue;
+      b.query[n] = a.queries[q];
+      b.state[n] = a.states[q];
+      b.from[n] = from;
+      b.upto[n] = upto;
+      if (++n < kQueryBlock) continue;
+      attend_block<T, kQueryBlock>(b, keys, values, a.head_width);
+      n = 0;
     }
-    attend_queries<kQueryBlock>(a.n_queries, a.queries, keys, values, n, D, a.states);
+    attend_some<T, kQueryBlock>(n, b, keys, values, a.head_width);
   }
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "base/check.h"
 #include "sampling/fast_math.h"
@@ -15,10 +14,20 @@ namespace {
 constexpr int32_t kUnitRows = 32;
 
 int64_t round_down(int64_t x, int64_t unit) { return x / unit * unit; }
-int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 const Segment& segment_of(const Batch& batch, int32_t row) {
   return batch.segments[static_cast<size_t>(batch.row_segment[static_cast<size_t>(row)])];
+}
+int64_t end_of(const Batch& batch, int32_t row) {
+  return batch.positions[static_cast<size_t>(row)] + 1;
+}
+
+// Positions [0, plain) of a row lie in the slots of the same number: all that it sees, unless it is
+// a tree node whose ancestors are not nodes 0, 1, 2... as in a chain.
+int64_t plain_of(const Batch& batch, int32_t row) {
+  uint64_t mask = batch.masks[static_cast<size_t>(row)];
+  bool chain = (mask & (mask + 1)) == 0;
+  return chain ? end_of(batch, row) : batch.visible[static_cast<size_t>(row)];
 }
 
 // The slot of a position of a tree row: the committed ones, then its ancestors in order.
@@ -32,74 +41,38 @@ int64_t slot_of(const Batch& batch, const Segment& s, int32_t row, int64_t posit
 
 }  // namespace
 
-KvPlane::KvPlane(int64_t n_layers, int32_t n_blocks, int64_t n_kv_heads, int32_t block_tokens,
-                 int64_t head_width, bool f32)
-    : n_layers_(n_layers),
-      n_blocks_(n_blocks),
-      n_kv_heads_(n_kv_heads),
-      block_tokens_(block_tokens),
-      head_width_(head_width),
-      element_bytes_(f32 ? 4 : 2),
-      data_(static_cast<size_t>(n_layers * n_blocks * 2 * n_kv_heads * block_tokens * head_width *
-                                element_bytes_)) {}
-
-void KvPlane::find(int64_t layer, int64_t kv_head, const Batch& batch, int32_t row, int64_t begin,
-                   int64_t end, const void** keys, const void** values) const {
-  const Segment& s = segment_of(batch, row);
-  int64_t plain = std::min<int64_t>(end, batch.visible[static_cast<size_t>(row)]);
-  int64_t token = head_width_ * element_bytes_, to_values = n_kv_heads_ * block_tokens_ * token;
-  int64_t i = 0;
-  for (int64_t p = begin; p < plain;) {  // block by block
-    const std::byte* key = slot(layer, s, p, 0, kv_head);
-    int64_t stop = std::min(plain, (p / block_tokens_ + 1) * block_tokens_);
-    for (; p < stop; ++p, ++i, key += token) {
-      keys[i] = key;
-      values[i] = key + to_values;
-    }
-  }
-  for (int64_t p = std::max(begin, plain); p < end; ++p, ++i) {
-    int64_t node = slot_of(batch, s, row, p);
-    keys[i] = slot(layer, s, node, 0, kv_head);
-    values[i] = slot(layer, s, node, 1, kv_head);
-  }
-}
-
-void KvPlane::copy_block(BlockCopy copy) {
-  size_t bytes =
-      static_cast<size_t>(2 * n_kv_heads_ * block_tokens_ * head_width_ * element_bytes_);
-  for (int64_t l = 0; l < n_layers_; ++l)
-    std::memcpy(at(l, copy.to, 0, 0, 0), at(l, copy.from, 0, 0, 0), bytes);
-}
-
-void KvPlane::move_slot(const Segment& s, int64_t from, int64_t to) {
-  size_t bytes = static_cast<size_t>(head_width_ * element_bytes_);
-  for (int64_t l = 0; l < n_layers_; ++l)
-    for (int which = 0; which < 2; ++which)
-      for (int64_t g = 0; g < n_kv_heads_; ++g)
-        std::memcpy(slot(l, s, to, which, g), slot(l, s, from, which, g), bytes);
-}
-
 Attention::Attention(int64_t n_heads, int64_t n_kv_heads, int64_t head_width,
                      int64_t sliding_window, int64_t max_rows, int64_t max_context, int n_threads)
     : n_heads_(n_heads),
       n_kv_heads_(n_kv_heads),
       head_width_(head_width),
       sliding_window_(sliding_window),
-      states_(static_cast<size_t>(max_rows * ((max_context + kSplit) / kSplit) * n_heads *
-                                  (head_width + 2) * 4)),
-      pointers_(static_cast<size_t>(n_threads)) {
+      max_states_(2 * std::max(max_rows, (max_context + kSplit) / kSplit)),
+      states_(static_cast<size_t>(max_states_ * n_heads * state_width() * 4)),
+      totals_(static_cast<size_t>(max_rows * n_heads * state_width() * 4)),
+      shares_{WorkShare(n_threads), WorkShare(n_threads)},
+      work_(static_cast<size_t>(n_threads)) {
   size_t n_queries = static_cast<size_t>(kUnitRows * (n_heads / n_kv_heads));
-  for (Pointers& p : pointers_) {
-    p.keys.resize(kSplit);
-    p.values.resize(kSplit);
-    p.queries.resize(n_queries);
-    p.states.resize(n_queries);
+  for (Work& w : work_) {
+    w.keys.resize(kSplit / kKeyGroup);
+    w.values.resize(kSplit / kKeyGroup);
+    w.queries.resize(n_queries);
+    w.from.resize(n_queries);
+    w.upto.resize(n_queries);
+    w.states.resize(n_queries);
+    w.gathered = Buffer(static_cast<size_t>(2 * kSplit * head_width * 4));
   }
 }
 
+int64_t Attention::bytes() const {
+  size_t total = states_.bytes() + totals_.bytes();
+  for (const Work& w : work_) total += w.gathered.bytes();
+  return static_cast<int64_t>(total);
+}
+
 int64_t Attention::begin_of(const Batch& batch, int32_t row) const {
-  if (sliding_window_ <= 0) return 0;
-  return std::max<int64_t>(0, batch.positions[static_cast<size_t>(row)] + 1 - sliding_window_);
+  if (sliding_window_ <= 0) return first_position_;
+  return std::max<int64_t>(first_position_, end_of(batch, row) - sliding_window_);
 }
 
 void Attention::plan(const Batch& batch, const KvPlane& plane) {
@@ -108,6 +81,8 @@ void Attention::plan(const Batch& batch, const KvPlane& plane) {
   int64_t last = 0;
   for (int32_t p : batch.positions) last = std::max<int64_t>(last, p);
   n_splits_ = last / kSplit + 1;
+  wave_splits_ =
+      std::min(n_splits_, std::max<int64_t>(1, max_states_ / std::max(1, batch.n_rows())));
   block_tokens_ = plane.block_tokens();
   for (int64_t split = 0; split < n_splits_; ++split) plan_split(batch, split);
 }
@@ -135,8 +110,7 @@ void Attention::plan_split(const Batch& batch, int64_t split) {
   for (int32_t s : order_) {
     const Segment& segment = batch.segments[static_cast<size_t>(s)];
     for (int32_t r = segment.first_row; r < segment.first_row + segment.n_rows; ++r)
-      if (begin_of(batch, r) < (split + 1) * kSplit &&
-          batch.positions[static_cast<size_t>(r)] >= split * kSplit)
+      if (begin_of(batch, r) < (split + 1) * kSplit && end_of(batch, r) > split * kSplit)
         add_to_unit(batch, split, r);
   }
 }
@@ -144,16 +118,15 @@ void Attention::plan_split(const Batch& batch, int64_t split) {
 // Joins the last unit when fewer keys are read that way than beside it, else begins a new one.
 void Attention::add_to_unit(const Batch& batch, int64_t split, int32_t row) {
   const Segment& mine = segment_of(batch, row);
-  int64_t begin = round_up(std::max(split * kSplit, begin_of(batch, row)), kKeyTile);
-  int64_t end = std::min<int64_t>((split + 1) * kSplit, batch.visible[static_cast<size_t>(row)]);
-  end = std::max(begin, round_down(end, kKeyTile));
+  int64_t begin = split * kSplit, end = begin + kSplit, plain = plain_of(batch, row);
+  if (plain < std::min(end, end_of(batch, row)))  // its last tile lies in scattered slots
+    end = std::max(begin, round_down(plain, kKeyTile));
   if (!units_.empty() && units_.back().split == split && units_.back().n_rows < kUnitRows) {
     Unit& u = units_.back();
     const Segment& other = segment_of(batch, unit_rows_[static_cast<size_t>(u.first_row)]);
-    int64_t common_begin = std::max(begin, u.common_begin);
-    int64_t common_end = std::min(end, u.common_end);
+    int64_t common_end = std::min(end, u.end);
     if (&mine != &other) {
-      size_t block = static_cast<size_t>(split * kSplit / block_tokens_);
+      size_t block = static_cast<size_t>(begin / block_tokens_);
       size_t n = std::min(mine.blocks.size(), other.blocks.size());
       while (block < n && mine.blocks[block] == other.blocks[block]) ++block;
       common_end =
@@ -161,86 +134,142 @@ void Attention::add_to_unit(const Batch& batch, int64_t split, int32_t row) {
     }
     // n rows read `common` once, and what it shrinks by n times; the new row would read all of its
     // own: together costs less when (n + 1 - 1) common' > (n - 1) common.
-    int64_t n = u.n_rows, now = u.common_end - u.common_begin, then = common_end - common_begin;
+    int64_t n = u.n_rows, now = u.end - begin, then = common_end - begin;
     if (then > 0 && n * then > (n - 1) * now) {
-      u.common_begin = common_begin;
-      u.common_end = common_end;
+      u.end = common_end;
       ++u.n_rows;
       unit_rows_.push_back(row);
       return;
     }
   }
-  units_.push_back({split, static_cast<int32_t>(unit_rows_.size()), 1, begin, end});
+  units_.push_back({split, static_cast<int32_t>(unit_rows_.size()), 1, end});
   unit_rows_.push_back(row);
+}
+
+// Groups of keys and values of positions [begin, end), as this row sees them; `begin` starts a
+// tile.
+void Attention::find_keys(const KvPlane& plane, const Batch& batch, int64_t layer, int64_t kv_head,
+                          int32_t row, int64_t begin, int64_t end, Work* work) const {
+  const Segment& s = segment_of(batch, row);
+  int64_t plain = plain_of(batch, row);
+  for (int64_t p = begin; p < end; p += kKeyGroup) {
+    size_t g = static_cast<size_t>((p - begin) / kKeyGroup);
+    int64_t stop = std::min(end, p + kKeyGroup);
+    if (plane.in_groups() && stop <= plain) {
+      work->keys[g] = plane.group(layer, s, p, 0, kv_head);
+      work->values[g] = plane.group(layer, s, p, 1, kv_head);
+      continue;
+    }
+    std::byte* keys = work->gathered.as() + static_cast<int64_t>(2 * g) * plane.group_bytes();
+    std::byte* values = keys + plane.group_bytes();
+    for (int64_t i = p; i < stop; ++i)
+      plane.gather(layer, s, i < plain ? i : slot_of(batch, s, row, i), kv_head, i - p, keys,
+                   values);
+    work->keys[g] = keys;
+    work->values[g] = values;
+  }
 }
 
 void Attention::attend_unit(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane,
                             int64_t layer, const Unit& unit, int64_t kv_head, const float* queries,
-                            int64_t ldq, Pointers* at) {
+                            int64_t ldq, Work* work) {
   auto attend = plane.f32() ? kernels.attend_f32 : kernels.attend_bf16;
-  int64_t heads = n_heads_ / n_kv_heads_, head = kv_head * heads, state_width = head_width_ + 2;
+  int64_t heads = n_heads_ / n_kv_heads_, head = kv_head * heads;
+  int64_t begin = unit.split * kSplit, furthest = begin;
   std::span<const int32_t> rows(&unit_rows_[static_cast<size_t>(unit.first_row)],
                                 static_cast<size_t>(unit.n_rows));
-  for (size_t i = 0; i < rows.size(); ++i)
+  // The keys of row i in [first, end), counted from `first`, for its queries of this KV head.
+  auto set_range = [&](size_t i, int64_t first, int64_t end) {
     for (int64_t h = 0; h < heads; ++h) {
       size_t q = i * static_cast<size_t>(heads) + static_cast<size_t>(h);
-      at->queries[q] = queries + rows[i] * ldq + (head + h) * head_width_;
-      at->states[q] = state(rows[i], unit.split) + (head + h) * state_width;
-      std::fill(at->states[q], at->states[q] + state_width, 0.0f);
-      at->states[q][0] = -INFINITY;
+      work->from[q] = static_cast<int32_t>(std::max<int64_t>(0, begin_of(batch, rows[i]) - first));
+      work->upto[q] = static_cast<int32_t>(std::min(end, end_of(batch, rows[i])) - first);
     }
-  // Positions [begin, end) of `row`'s table, for n_rows rows from the unit's row `first` on.
-  auto meet = [&](int32_t row, int64_t begin, int64_t end, size_t first, size_t n_rows) {
-    if (begin >= end) return;
-    plane.find(layer, kv_head, batch, row, begin, end, at->keys.data(), at->values.data());
-    size_t q = first * static_cast<size_t>(heads);
-    attend({at->queries.data() + q, static_cast<int64_t>(n_rows) * heads, head_width_,
-            at->keys.data(), at->values.data(), end - begin, at->states.data() + q});
   };
-  int64_t split_begin = unit.split * kSplit, split_end = split_begin + kSplit;
-  for (size_t i = 0; i < rows.size(); ++i) {  // a window opens before the common tiles
-    int64_t begin = std::max(split_begin, begin_of(batch, rows[i]));
-    int64_t end =
-        std::min<int64_t>(unit.common_begin, batch.positions[static_cast<size_t>(rows[i])] + 1);
-    int64_t tile = std::min(end, round_up(begin, kKeyTile));
-    meet(rows[i], begin, tile, i, 1);
-    meet(rows[i], tile, end, i, 1);
-  }
-  meet(rows[0], unit.common_begin, unit.common_end, 0, rows.size());
+  // Rows [i, i + n) of the unit meet positions [first, end) as `row` sees them.
+  auto meet = [&](size_t i, size_t n, int32_t row, int64_t first, int64_t end) {
+    find_keys(plane, batch, layer, kv_head, row, first, end, work);
+    size_t q = i * static_cast<size_t>(heads);
+    attend({work->queries.data() + q, work->from.data() + q, work->upto.data() + q,
+            work->states.data() + q, static_cast<int64_t>(n) * heads, head_width_,
+            work->keys.data(), work->values.data(), end - first});
+  };
+  int32_t widest = rows[0];
   for (size_t i = 0; i < rows.size(); ++i) {
-    int64_t end = std::min<int64_t>(split_end, batch.positions[static_cast<size_t>(rows[i])] + 1);
-    meet(rows[i], unit.common_end, end, i, 1);
+    for (int64_t h = 0; h < heads; ++h) {
+      size_t q = i * static_cast<size_t>(heads) + static_cast<size_t>(h);
+      work->queries[q] = queries + rows[i] * ldq + (head + h) * head_width_;
+      float* s = state(rows[i], unit.split) + (head + h) * state_width();
+      std::fill(s, s + head_width_ + 2, 0.0f);
+      s[head_width_] = -INFINITY;
+      work->states[q] = s;
+    }
+    set_range(i, begin, unit.end);
+    int64_t end = std::min(unit.end, end_of(batch, rows[i]));
+    if (end <= furthest) continue;
+    furthest = end;
+    widest = rows[i];
+  }
+  if (furthest > begin) meet(0, rows.size(), widest, begin, furthest);
+  for (size_t i = 0; i < rows.size(); ++i) {  // what lies behind the common blocks
+    int64_t end = std::min(begin + kSplit, end_of(batch, rows[i]));
+    if (end <= unit.end) continue;
+    set_range(i, unit.end, end);
+    meet(i, 1, rows[i], unit.end, end);
   }
 }
 
-void Attention::fold(const Batch& batch, int64_t row, float* out) const {
-  int64_t first = begin_of(batch, static_cast<int32_t>(row)) / kSplit;
-  int64_t last = batch.positions[static_cast<size_t>(row)] / kSplit;
-  for (int64_t h = 0; h < n_heads_; ++h) {
-    float* total = state(row, first) + h * (head_width_ + 2);
-    for (int64_t split = first + 1; split <= last; ++split) {
-      const float* part = state(row, split) + h * (head_width_ + 2);
-      float max = std::max(total[0], part[0]);
-      float a = exp_nonpositive(total[0] - max), b = exp_nonpositive(part[0] - max);
-      total[0] = max;
-      for (int64_t i = 1; i < head_width_ + 2; ++i) total[i] = total[i] * a + part[i] * b;
-    }
-    float scale = 1.0f / total[1];
-    for (int64_t d = 0; d < head_width_; ++d) out[h * head_width_ + d] = total[2 + d] * scale;
+// Splits of the wave that begins at `first_split`, in order, onto those of the waves before.
+void Attention::fold(const Batch& batch, int64_t row, int64_t head, int64_t first_split,
+                     float* out) const {
+  int32_t r = static_cast<int32_t>(row);
+  int64_t first = begin_of(batch, r) / kSplit, last = (end_of(batch, r) - 1) / kSplit;
+  int64_t split = std::max(first, first_split);
+  int64_t end = std::min(last + 1, first_split + wave_splits_);
+  if (split >= end) return;
+  auto part = [&](int64_t s) { return state(row, s) + head * state_width(); };
+  int64_t D = head_width_;
+  float* kept = totals_.as<float>() + (row * n_heads_ + head) * state_width();
+  float* total = split == first ? part(split++) : kept;
+  for (; split < end; ++split) {
+    const float* p = part(split);
+    float max = std::max(total[D], p[D]);
+    float a = exp_nonpositive(total[D] - max), b = exp_nonpositive(p[D] - max);
+    for (int64_t i = 0; i < D; ++i) total[i] = total[i] * a + p[i] * b;
+    total[D] = max;
+    total[D + 1] = total[D + 1] * a + p[D + 1] * b;
   }
+  if (end <= last) {
+    if (total != kept) std::copy(total, total + D + 2, kept);
+    return;
+  }
+  float scale = 1.0f / total[D + 1];
+  for (int64_t d = 0; d < D; ++d) out[d] = total[d] * scale;
 }
 
 void Attention::run(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane,
                     int64_t layer, const float* queries, int64_t ldq, float* out, int thread,
                     SpinBarrier& barrier) {
-  int n_threads = static_cast<int>(pointers_.size());
-  int64_t n_items = static_cast<int64_t>(units_.size()) * n_kv_heads_;
-  for (int64_t i = thread; i < n_items; i += n_threads)
-    attend_unit(kernels, batch, plane, layer, units_[static_cast<size_t>(i / n_kv_heads_)],
-                i % n_kv_heads_, queries, ldq, &pointers_[static_cast<size_t>(thread)]);
-  barrier.wait();
-  Range rows = split_range(batch.n_rows(), 1, n_threads, thread);
-  for (int64_t r = rows.begin; r < rows.end; ++r) fold(batch, r, out + r * n_heads_ * head_width_);
+  Work* work = &work_[static_cast<size_t>(thread)];
+  Range heads = split_range(batch.n_rows() * n_heads_, 1, static_cast<int>(work_.size()), thread);
+  size_t begin = 0;
+  int wave = 0;
+  for (int64_t first = 0; first < n_splits_; first += wave_splits_, ++wave) {
+    if (first > 0) barrier.wait();  // the states of the last wave are folded
+    size_t end = begin;
+    while (end < units_.size() && units_[end].split < first + wave_splits_) ++end;
+    int64_t n_items = static_cast<int64_t>(end - begin) * n_kv_heads_;
+    WorkShare& share = shares_[wave % 2];
+    for (Range r; (r = share.take(n_items, 1, thread)).begin < r.end;)
+      attend_unit(kernels, batch, plane, layer,
+                  units_[begin + static_cast<size_t>(r.begin / n_kv_heads_)], r.begin % n_kv_heads_,
+                  queries, ldq, work);
+    barrier.wait();
+    if (thread == 0) share.reset();  // it is used again behind two barriers
+    for (int64_t i = heads.begin; i < heads.end; ++i)
+      fold(batch, i / n_heads_, i % n_heads_, first, out + i * head_width_);
+    begin = end;
+  }
 }
 
 }  // namespace pf

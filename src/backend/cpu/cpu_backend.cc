@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cpu/cpu_model.h"
+#include "backend/cpu/top_logits.h"
 #include "sampling/grow.h"
 
 namespace pf {
@@ -29,7 +30,7 @@ class CpuBackend final : public Backend {
     for (const CpuLayer& l : model_.layers)
       for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down})
         info_.bytes_per_step += w->bytes();
-    info_.bytes_per_step += model_.head.bytes();
+    info_.bytes_per_step += model_.head.bytes() + model_.fc.bytes();
     info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
     info_.kv_bytes = plane_.bytes();
     info_.scratch_bytes = forward_.scratch_bytes();
@@ -38,8 +39,9 @@ class CpuBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
 
   void forward(const Batch& batch) override {
-    batch_ = batch;
-    forward_.run(batch_);
+    batch_.segments = batch.segments;
+    batch_.logit_rows = batch.logit_rows;
+    forward_.run(batch);
   }
 
   void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override {
@@ -88,7 +90,19 @@ class CpuBackend final : public Backend {
     }
   }
 
+  std::span<const float> hidden(int32_t row) const override {
+    check(options_.keep_hidden, "the backend was not made to keep hidden states");
+    return forward_.kept_hidden(row);
+  }
+
   void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override;
+  void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                     std::span<DraftTree> trees) override {
+    check(n_layers >= 1 && n_layers <= model_.L, "an early exit that the model does not have");
+    draft_layers_ = n_layers;
+    propose(jobs, trees);
+    draft_layers_ = 0;
+  }
 
   void copy_blocks(std::span<const BlockCopy> copies) override {
     for (BlockCopy c : copies) plane_.copy_block(c);
@@ -110,29 +124,33 @@ class CpuBackend final : public Backend {
       out[static_cast<size_t>(model_.head_tokens[i])] = logits[i];
   }
 
+  bool takes_hidden() const { return model_.fc.n > 0; }
   int32_t first_logit_row(const AcceptJob& job) const {
-    const Segment& s = batch_.segments[static_cast<size_t>(job.segment)];
-    auto at = std::lower_bound(batch_.logit_rows.begin(), batch_.logit_rows.end(),
-                               s.first_row + s.n_plain - 1);
-    return static_cast<int32_t>(at - batch_.logit_rows.begin());
+    return batch_.first_logit_row(batch_.segments[static_cast<size_t>(job.segment)]);
   }
   int32_t n_rows(const AcceptJob& job) const {
-    const Segment& s = batch_.segments[static_cast<size_t>(job.segment)];
-    return s.n_rows - s.n_plain + 1;
+    return Batch::n_logit_rows(batch_.segments[static_cast<size_t>(job.segment)]);
   }
 
   void propose_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
 
-  // One draft while it grows.
+  // One draft while it grows. Reused from call to call.
   struct Growth {
-    size_t job;
-    std::vector<int32_t> open;  // nodes of the last level; {kRoot} at first
-    int32_t first_logit_row;    // of the present pass
+    size_t job = 0;
+    std::vector<int32_t> open;    // nodes of the last level; {kRoot} at first
+    std::vector<int32_t> next;    // those of the level that is added
+    int32_t first_logit_row = 0;  // of the present pass
+    bool complete = false;
+    // A head's own hidden states, f32 [1 + nodes, E]: of the root, then of the nodes that were fed.
+    std::vector<float> outputs;
   };
+  std::span<Growth> growing() { return std::span(growing_).first(n_growing_); }
+  void feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees);
+  void add_features(const ProposeJob& job, const Growth& g, const DraftTree& tree);
+  void keep_outputs();
   void grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees, int32_t depth);
-  bool grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits, int32_t depth,
-                DraftTree* tree, std::vector<TokenProbability>* top);
-  void most_likely(std::span<const float> logits, std::vector<TokenProbability>* top) const;
+  void grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits, int32_t depth,
+                DraftTree* tree, std::vector<TokenProbability>* top) const;
 
   CpuOptions options_;
   ThreadPool& pool_;
@@ -140,8 +158,11 @@ class CpuBackend final : public Backend {
   KvPlane plane_;
   CpuForward forward_;
   BackendInfo info_;
-  Batch batch_;  // of the last forward
-  std::vector<Growth> growing_;
+  Batch batch_;  // of the last forward: its segments and logit rows; of a draft, all of it
+  int64_t draft_layers_ = 0;     // of the present proposal; 0: all
+  std::vector<Growth> growing_;  // the first n_growing_ of them are
+  size_t n_growing_ = 0;
+  std::vector<const float*> features_;  // by row of the present pass; empty but for a head
   std::vector<std::vector<TokenProbability>> top_;  // by thread
 };
 
@@ -162,80 +183,117 @@ void CpuBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> 
 }
 
 void CpuBackend::propose_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
-  growing_.clear();
+  n_growing_ = 0;
+  if (growing_.size() < jobs.size()) growing_.resize(jobs.size());
   top_.resize(static_cast<size_t>(pool_.size()));
   batch_.clear();
+  features_.clear();
   for (size_t j = 0; j < jobs.size(); ++j) {
     trees[j].clear();
     batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks,
                jobs[j].n_draft > 0 ? Batch::Logits::kLast : Batch::Logits::kNone);
-    if (jobs[j].n_draft > 0)
-      growing_.push_back(
-          {j, {DraftTree::kRoot}, static_cast<int32_t>(batch_.logit_rows.size()) - 1});
+    for (size_t i = 0; takes_hidden() && i < jobs[j].committed.size(); ++i)
+      features_.push_back(jobs[j].hidden + static_cast<int64_t>(i) * model_.E);
+    if (jobs[j].n_draft <= 0) continue;
+    Growth& g = growing_[n_growing_++];
+    g.job = j;
+    g.open.assign(1, DraftTree::kRoot);
+    g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
   }
-  forward_.run(batch_);
-  for (int32_t depth = 1; !growing_.empty(); ++depth) {
+  forward_.run(batch_, features_, draft_layers_);
+  keep_outputs();
+  for (int32_t depth = 1; n_growing_ > 0; ++depth) {
     grow_level(jobs, trees, depth);
-    if (growing_.empty()) return;
-    // Feed the new level. A chain's node is a plain row behind what is there; a tree is fed with
-    // its root again, so that its nodes lie behind it.
-    batch_.clear();
-    for (Growth& g : growing_) {
-      const ProposeJob& job = jobs[g.job];
-      const DraftTree& tree = trees[g.job];
-      int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
-      if (job.widths.empty()) {
-        batch_.add(std::span(tree.tokens).last(1), last + depth, nullptr, job.blocks,
-                   Batch::Logits::kLast);
-        g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
-      } else {
-        g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) + 1 + g.open.front();
-        batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
-      }
+    if (n_growing_ > 0) feed_level(jobs, trees);
+  }
+}
+
+// Feeds the new level. A chain's node is a plain row behind what is there; a tree is fed with its
+// root again, so that its nodes lie behind it.
+void CpuBackend::feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees) {
+  batch_.clear();
+  features_.clear();
+  for (Growth& g : growing()) {
+    const ProposeJob& job = jobs[g.job];
+    const DraftTree& tree = trees[g.job];
+    int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
+    if (job.widths.empty()) {
+      batch_.add(std::span(tree.tokens).last(1), last + tree.depth(), nullptr, job.blocks,
+                 Batch::Logits::kLast);
+      g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
+    } else {
+      g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) + 1 + g.open.front();
+      batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
     }
-    forward_.run(batch_);
+    if (takes_hidden()) add_features(job, g, tree);
+  }
+  forward_.run(batch_, features_, draft_layers_);
+  keep_outputs();
+}
+
+// Of the rows that feed_level has just added: the root's is the target's, a node's is what the head
+// said of the node above.
+void CpuBackend::add_features(const ProposeJob& job, const Growth& g, const DraftTree& tree) {
+  int32_t first = 0;
+  if (job.widths.empty())
+    first = tree.size() - 1;
+  else
+    features_.push_back(job.hidden + static_cast<int64_t>(job.committed.size() - 1) * model_.E);
+  for (int32_t n = first; n < tree.size(); ++n)
+    features_.push_back(g.outputs.data() + (1 + tree.parents[static_cast<size_t>(n)]) * model_.E);
+}
+
+// What the head said of the nodes of the level that was just fed.
+void CpuBackend::keep_outputs() {
+  if (!takes_hidden()) return;
+  for (Growth& g : growing()) {
+    int32_t first = g.open.front(), last = g.open.back();  // -1: the root
+    g.outputs.resize(static_cast<size_t>((2 + last) * model_.E));
+    for (int32_t n = first; n <= last; ++n) {
+      std::span<const float> from = forward_.logit_hidden(g.first_logit_row + n - first);
+      std::copy(from.begin(), from.end(), g.outputs.begin() + (1 + n) * model_.E);
+    }
   }
 }
 
 void CpuBackend::grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees,
                             int32_t depth) {
-  std::vector<Growth> next;
-  for (size_t first = 0; first < growing_.size();) {
+  for (size_t first = 0; first < n_growing_;) {
     size_t end = first;
     int32_t row = growing_[first].first_logit_row, n = 0;
-    for (; end < growing_.size(); ++end) {
+    for (; end < n_growing_; ++end) {
       int32_t upto =
           growing_[end].first_logit_row + static_cast<int32_t>(growing_[end].open.size()) - row;
       if (upto > options_.head_chunk_rows) break;
       n = upto;
     }
     View<float, 2> logits = forward_.logits(row, n);
-    std::vector<char> goes_on(end - first);
     pool_.run([&](int thread) {
       for (size_t i = first + static_cast<size_t>(thread); i < end;
            i += static_cast<size_t>(pool_.size())) {
         Growth& g = growing_[i];
         auto own = logits.rows(g.first_logit_row - row, static_cast<int64_t>(g.open.size()));
-        goes_on[i - first] = grow_one(jobs[g.job], &g, own, depth, &trees[g.job],
-                                      &top_[static_cast<size_t>(thread)]);
+        grow_one(jobs[g.job], &g, own, depth, &trees[g.job], &top_[static_cast<size_t>(thread)]);
       }
     });
-    for (size_t i = first; i < end; ++i)
-      if (goes_on[i - first]) next.push_back(std::move(growing_[i]));
     first = end;
   }
-  growing_ = std::move(next);
+  size_t kept = 0;
+  for (size_t i = 0; i < n_growing_; ++i)
+    if (!growing_[i].complete) std::swap(growing_[kept++], growing_[i]);
+  n_growing_ = kept;
 }
 
-// Adds one level to a draft; false when it is complete.
-bool CpuBackend::grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits,
-                          int32_t depth, DraftTree* tree, std::vector<TokenProbability>* top) {
-  std::vector<int32_t> level;
+// Adds one level to a draft.
+void CpuBackend::grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits,
+                          int32_t depth, DraftTree* tree,
+                          std::vector<TokenProbability>* top) const {
+  g->next.clear();
   int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth - 1)];
   for (size_t i = 0; i < g->open.size(); ++i) {
     auto row = logits[static_cast<int64_t>(i)].span();
     if (!all_finite(row)) continue;  // a draft that is ill proposes nothing
-    most_likely(row, top);
+    find_top_logits(row, model_.head_tokens, static_cast<size_t>(options_.draft_top_n), top);
     GrowthPoint at{g->open[i],
                    job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
                    job.n_generated + depth - 1,
@@ -245,27 +303,12 @@ bool CpuBackend::grow_one(const ProposeJob& job, Growth* g, View<const float, 2>
                    job.key,
                    job.policy.rule == Acceptance::kCoupled};
     int32_t n = add_children(at, *top, std::min(width, job.n_draft - tree->size()), tree);
-    for (int32_t c = tree->size() - n; c < tree->size(); ++c) level.push_back(c);
+    for (int32_t c = tree->size() - n; c < tree->size(); ++c) g->next.push_back(c);
   }
-  g->open = level;
+  std::swap(g->open, g->next);
   size_t depths = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
-  return !level.empty() && tree->size() < job.n_draft && static_cast<size_t>(depth) < depths;
-}
-
-void CpuBackend::most_likely(std::span<const float> logits,
-                             std::vector<TokenProbability>* top) const {
-  top->resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i)
-    (*top)[i] = {model_.head_tokens.empty() ? static_cast<int32_t>(i) : model_.head_tokens[i],
-                 logits[i]};
-  size_t n = std::min(static_cast<size_t>(options_.draft_top_n), top->size());
-  auto first = [](const TokenProbability& a, const TokenProbability& b) {
-    return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
-  };
-  if (n < top->size())
-    std::nth_element(top->begin(), top->begin() + static_cast<std::ptrdiff_t>(n), top->end(),
-                     first);
-  top->resize(n);
+  g->complete =
+      g->open.empty() || tree->size() >= job.n_draft || static_cast<size_t>(depth) >= depths;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace pf {
 //   kInt8  per 32 k:        8 lines of 16 quads (W[r][4q..4q+3] + 128, unsigned), 16 f16 scales
 //   kInt4  per 32 k:        4 lines of 16 quads of nibble pairs (low: k = 8q + b, high: 8q + 4 + b,
 //                           b = 0..3), 16 f16 scales d, 16 f16 minimums m; w = d q + m
-// Activations are packed in chunks of M <= kChunkRows rows, so that a step reads what it
+// Activations are packed in chunks of M rows (chunk_rows below), so that a step reads what it
 // broadcasts in one line:
 //   kF32   [K][M] floats;  kBf16  [K / 2][M] pairs
 //   ints   per 32 k: [8][M] quads of int8, [M] float scales s, [M] what the weights' offset adds:
@@ -27,7 +27,7 @@ namespace pf {
 enum class WeightFormat { kF32, kBf16, kInt8, kInt4 };
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kChunkRows = 8;
+inline constexpr int kMaxChunkRows = 16;
 inline constexpr int kMaxTiles = 3;
 inline constexpr int kGroup = 32;
 
@@ -49,26 +49,35 @@ struct GemmArgs {
   int64_t tile_bytes;        // from tile to tile
   const std::byte* rows;     // one packed chunk
   int64_t n_steps;
-  float* out;  // [tiles][M][16]
+  float* out;  // row m of tile r: out + m * out_row + 16 r
+  int64_t out_row;
+  bool add;  // to what stands there
 };
 using GemmKernel = void (*)(const GemmArgs&);
 
-// Queries of one KV head over one range of positions, all visible to all of them.
+// Queries of one KV head over keys that lie in groups of 16, the first of them at an absolute
+// multiple of kKeyTile.
 struct AttendArgs {
-  const float* const* queries;  // [n_queries]: each D values, scaled; one per row and head
+  const float* const* queries;  // [n_queries]: each D values, scaled
+  const int32_t *from, *upto;   // [n_queries]: the query sees keys [from, upto) of these
+  float* const* states;         // [n_queries]: acc[D], max, sum; continued
   int64_t n_queries;
-  int64_t head_width;       // D, a multiple of 16 up to 256
-  const void* const* keys;  // [n_keys]: each D values
-  const void* const* values;
-  int64_t n_keys;        // a tile begins every kKeyTile keys
-  float* const* states;  // [n_queries]: max, sum, acc[D]; continued
+  int64_t head_width;         // D, a multiple of 16 up to 256
+  const void* const* keys;    // [groups]: [D / 2][16] pairs of bf16, or [D][16] floats
+  const void* const* values;  // [groups]: [16][D]
+  int64_t n_keys;             // what stands beyond it in the last group is read and left out
 };
-inline constexpr int64_t kKeyTile = 16;
+inline constexpr int64_t kKeyTile = 64;  // keys whose softmax is folded at once
+inline constexpr int64_t kKeyGroup = 16;
 
 struct CpuKernels {
   const char* name;
   // [format][tiles - 1][M - 1]; null beyond the registers: the caller takes fewer tiles.
-  GemmKernel gemm[4][kMaxTiles][kChunkRows];
+  GemmKernel gemm[4][kMaxTiles][kMaxChunkRows];
+  // [format] Up to few_rows rows are one chunk, and one tile at a time meets them: a single stream
+  // of weights runs at the memory's speed. More rows stand in chunks of many_rows, and several
+  // tiles share each load of activations.
+  int few_rows[4], many_rows[4];
   void (*attend_bf16)(const AttendArgs&);
   void (*attend_f32)(const AttendArgs&);
   // x [n] -> out [n], out = x / rms(x) * weight. Sums in order of k in 16 lanes.
@@ -79,6 +88,11 @@ struct CpuKernels {
   void (*pack_row)(WeightFormat format, const float* x, int64_t n, int64_t n_steps, int m, int M,
                    std::byte* chunk);
 };
+
+inline int chunk_rows(const CpuKernels& k, WeightFormat f, int64_t m) {
+  int few = k.few_rows[static_cast<int>(f)];
+  return m <= few ? few : k.many_rows[static_cast<int>(f)];
+}
 
 // The tables; null where the machine or the build lacks the instructions.
 const CpuKernels* kernels_portable();

@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -30,10 +31,12 @@ inline __m256 half(const std::byte* p, int i) {
 }
 
 template <int M>
-inline void store(const __m256 (&acc)[M][2], float* out) {
-  PF_UNROLL for (int m = 0; m < M; ++m) {
-    _mm256_storeu_ps(out + m * 16, acc[m][0]);
-    _mm256_storeu_ps(out + m * 16 + 8, acc[m][1]);
+inline void store(const __m256 (&acc)[M][2], const GemmArgs& a) {
+  PF_UNROLL for (int m = 0; m < M; ++m) PF_UNROLL for (int h = 0; h < 2; ++h) {
+    float* y = a.out + m * a.out_row + 8 * h;
+    __m256 v = acc[m][h];
+    if (a.add) v = _mm256_add_ps(_mm256_loadu_ps(y), v);
+    _mm256_storeu_ps(y, v);
   }
 }
 
@@ -61,7 +64,7 @@ void gemm_float(const GemmArgs& a) {
       }
     }
   }
-  store<M>(acc, a.out);
+  store<M>(acc, a);
 }
 
 // Four unsigned times four signed bytes, summed, exactly: by way of 16-bit products.
@@ -113,12 +116,14 @@ void gemm_int(const GemmArgs& a) {
       }
     }
   }
-  store<M>(acc, a.out);
+  store<M>(acc, a);
 }
+
+constexpr int kFewFloat = 4, kFewInt = 4, kManyFloat = 4, kManyInt = 4;
 
 template <WeightFormat F, int R, int M>
 constexpr GemmKernel gemm_or_null() {
-  if constexpr (R > 1) return nullptr;  // sixteen registers hold one tile
+  if constexpr (R > 1 || M > kManyFloat) return nullptr;  // sixteen registers hold one tile
   if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16)
     return gemm_float<F == WeightFormat::kBf16, M>;
   return gemm_int<F == WeightFormat::kInt4, M>;
@@ -128,9 +133,27 @@ constexpr GemmKernel gemm_or_null() {
 struct Lanes {
   __m256 a, b;
 };
-constexpr int kQueryBlock = 2, kScoreChains = 2, kValueLanes = 2;
+constexpr int kQueryBlock = 2, kKeyGroups = 2, kValueLanes = 2;
 inline Lanes splat(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
 inline Lanes load_lanes(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline __m256 widen(const bf16* p) {
+  __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+}
+inline Lanes load_lanes(const bf16* p) { return {widen(p), widen(p + 8)}; }
+inline void load_pair(const bf16* p, Lanes* even, Lanes* odd) {
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  const __m256i* from = reinterpret_cast<const __m256i*>(p);
+  __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1);
+  *even = {_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
+           _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
+  *odd = {_mm256_castsi256_ps(_mm256_and_si256(a, high)),
+          _mm256_castsi256_ps(_mm256_and_si256(b, high))};
+}
+inline void load_pair(const float* p, Lanes* even, Lanes* odd) {
+  *even = load_lanes(p);
+  *odd = load_lanes(p + 16);
+}
 inline void store_lanes(float* p, Lanes v) {
   _mm256_storeu_ps(p, v.a);
   _mm256_storeu_ps(p + 8, v.b);
@@ -141,8 +164,23 @@ inline Lanes add_lanes(Lanes x, Lanes y) {
 inline Lanes mul_lanes(Lanes x, Lanes y) {
   return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
 }
+inline Lanes max_lanes(Lanes x, Lanes y) {
+  return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
 inline Lanes fma_lanes(Lanes x, Lanes y, Lanes z) {
   return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+inline float max_of(Lanes x) {
+  __m256 a = _mm256_max_ps(x.a, x.b);
+  __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+}
+inline float sum_of(Lanes x) {
+  __m256 a = _mm256_add_ps(x.a, x.b);
+  __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
 #include "backend/cpu/vector_ops.inc.h"

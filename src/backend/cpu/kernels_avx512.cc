@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -13,7 +14,7 @@
 #include "sampling/fast_math.h"
 
 #define PF_FMA(a, b, c) __builtin_fmaf(a, b, c)
-#define PF_UNROLL _Pragma("GCC unroll 8")
+#define PF_UNROLL _Pragma("GCC unroll 16")
 
 namespace pf {
 namespace {
@@ -33,9 +34,13 @@ inline void ask(const std::byte* p) {
 }
 
 template <int R, int M>
-inline void store(const __m512 (&acc)[R][M], float* out) {
-  PF_UNROLL for (int r = 0; r < R; ++r) PF_UNROLL for (int m = 0; m < M; ++m)
-      _mm512_storeu_ps(out + (r * M + m) * 16, acc[r][m]);
+inline void store(const __m512 (&acc)[R][M], const GemmArgs& a) {
+  PF_UNROLL for (int m = 0; m < M; ++m) PF_UNROLL for (int r = 0; r < R; ++r) {
+    float* y = a.out + m * a.out_row + 16 * r;
+    __m512 v = acc[r][m];
+    if (a.add) v = _mm512_add_ps(_mm512_loadu_ps(y), v);
+    _mm512_storeu_ps(y, v);
+  }
 }
 
 template <int R, int M>
@@ -67,7 +72,7 @@ void gemm_float(const GemmArgs& a) {
       }
     }
   }
-  store<R, M>(acc, a.out);
+  store<R, M>(acc, a);
 }
 
 // Per group and row: 8 vpdpbusd, then the group's scale; INT4 adds minimum times sum of x.
@@ -125,7 +130,7 @@ void gemm_int(const GemmArgs& a) {
       }
     }
   }
-  store<R, M>(acc, a.out);
+  store<R, M>(acc, a);
 }
 
 template <WeightFormat F, int R, int M>
@@ -138,15 +143,33 @@ constexpr GemmKernel gemm_or_null() {
   return nullptr;  // past the registers; one tile always fits
 }
 
+constexpr int kFewFloat = 16, kFewInt = 8, kManyFloat = 8, kManyInt = 6;
+
 // Sixteen floats, for attention.
 using Lanes = __m512;
-constexpr int kQueryBlock = 4, kScoreChains = 4, kValueLanes = 4;
+constexpr int kQueryBlock = 4, kKeyGroups = 4, kValueLanes = 4;
 inline Lanes splat(float v) { return _mm512_set1_ps(v); }
 inline Lanes load_lanes(const float* p) { return _mm512_loadu_ps(p); }
+inline Lanes load_lanes(const bf16* p) {
+  __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+}
+inline void load_pair(const bf16* p, Lanes* even, Lanes* odd) {
+  __m512i v = _mm512_loadu_si512(p);
+  *even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+  *odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+inline void load_pair(const float* p, Lanes* even, Lanes* odd) {
+  *even = load_lanes(p);
+  *odd = load_lanes(p + 16);
+}
 inline void store_lanes(float* p, Lanes v) { _mm512_storeu_ps(p, v); }
 inline Lanes add_lanes(Lanes a, Lanes b) { return _mm512_add_ps(a, b); }
 inline Lanes mul_lanes(Lanes a, Lanes b) { return _mm512_mul_ps(a, b); }
+inline Lanes max_lanes(Lanes a, Lanes b) { return _mm512_max_ps(a, b); }
 inline Lanes fma_lanes(Lanes a, Lanes b, Lanes c) { return _mm512_fmadd_ps(a, b, c); }
+inline float max_of(Lanes a) { return _mm512_reduce_max_ps(a); }
+inline float sum_of(Lanes a) { return _mm512_reduce_add_ps(a); }
 
 #include "backend/cpu/vector_ops.inc.h"
 

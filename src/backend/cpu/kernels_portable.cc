@@ -1,4 +1,5 @@
 // Plain loops: right everywhere, and the meaning that the other files are tested against.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -75,12 +76,19 @@ void gemm(const GemmArgs& a) {
       if constexpr (F == WeightFormat::kInt8) step_int<M, false>(w, x, acc);
       if constexpr (F == WeightFormat::kInt4) step_int<M, true>(w, x, acc);
     }
-    std::memcpy(a.out + t * M * 16, acc, sizeof(acc));
+    for (int m = 0; m < M; ++m)
+      for (int r = 0; r < kTileRows; ++r) {
+        float* y = a.out + m * a.out_row + t * kTileRows + r;
+        *y = a.add ? *y + acc[m][r] : acc[m][r];
+      }
   }
 }
 
+constexpr int kFewFloat = 8, kFewInt = 8, kManyFloat = 8, kManyInt = 8;
+
 template <WeightFormat F, int R, int M>
 constexpr GemmKernel gemm_or_null() {
+  if constexpr (R > 1 || M > kManyFloat) return nullptr;  // there is nothing to share
   return gemm<F, R, M>;
 }
 
@@ -88,7 +96,7 @@ constexpr GemmKernel gemm_or_null() {
 struct Lanes {
   float v[16];
 };
-constexpr int kQueryBlock = 1, kScoreChains = 1, kValueLanes = 1;
+constexpr int kQueryBlock = 1, kKeyGroups = 1, kValueLanes = 1;
 inline Lanes splat(float v) {
   Lanes r;
   for (float& x : r.v) x = v;
@@ -99,6 +107,21 @@ inline Lanes load_lanes(const float* p) {
   std::memcpy(r.v, p, sizeof(r.v));
   return r;
 }
+inline Lanes load_lanes(const bf16* p) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.v[i] = to_float(p[i]);
+  return r;
+}
+inline void load_pair(const bf16* p, Lanes* even, Lanes* odd) {
+  for (int i = 0; i < 16; ++i) {
+    even->v[i] = to_float(p[2 * i]);
+    odd->v[i] = to_float(p[2 * i + 1]);
+  }
+}
+inline void load_pair(const float* p, Lanes* even, Lanes* odd) {
+  *even = load_lanes(p);
+  *odd = load_lanes(p + 16);
+}
 inline void store_lanes(float* p, const Lanes& r) { std::memcpy(p, r.v, sizeof(r.v)); }
 inline Lanes add_lanes(Lanes a, const Lanes& b) {
   for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
@@ -108,10 +131,21 @@ inline Lanes mul_lanes(Lanes a, const Lanes& b) {
   for (int i = 0; i < 16; ++i) a.v[i] *= b.v[i];
   return a;
 }
+inline Lanes max_lanes(Lanes a, const Lanes& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
 inline Lanes fma_lanes(const Lanes& a, const Lanes& b, Lanes c) {
   for (int i = 0; i < 16; ++i) c.v[i] = PF_FMA(a.v[i], b.v[i], c.v[i]);
   return c;
 }
+inline float max_of(const Lanes& a) {
+  float most = a.v[0];
+  for (float x : a.v) most = x > most ? x : most;
+  return most;
+}
+inline float lane_sum(const float (&lane)[16]);
+inline float sum_of(const Lanes& a) { return lane_sum(a.v); }
 
 #include "backend/cpu/vector_ops.inc.h"
 

@@ -89,6 +89,10 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
     out->layers.push_back(std::move(layer));
   }
   out->final_norm = floats(model.final_norm);
+  out->embedding_norm = floats(model.embedding_norm);
+  out->hidden_norm = floats(model.hidden_norm);
+  if (model.takes_hidden())
+    if (Status s = pack({&model.fc}, &out->fc); !s.ok()) return s;
   const Model& embeds = model.shares_embedding ? *embedding_of : model;
   out->embedding = pack_embedding(embeds.embedding, out->f32, pool);
   return pack({&model.head}, &out->head);

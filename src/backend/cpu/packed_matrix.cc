@@ -186,49 +186,65 @@ Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightF
 
 namespace {
 
-// Writes [R][M][16] of one kernel call to y, cut at the matrix's last row.
-template <bool kAdd>
-void write_tiles(const ProductArgs& a, const float* tiles, int R, int M, int64_t tile,
-                 int64_t row) {
-  for (int r = 0; r < R; ++r) {
-    int64_t first = (tile + r) * kTileRows;
-    for (int m = 0; m < M; ++m) {
-      const float* from = tiles + (r * M + m) * kTileRows;
-      float* to = a.y + (row + m) * a.ldy + first;
-      if (first + kTileRows <= a.w->n)
-        for (int i = 0; i < kTileRows; ++i) to[i] = kAdd ? to[i] + from[i] : from[i];
+// What a thread takes at once of a matrix that is read as a stream: little enough that threads end
+// together, since cores do not get equal shares of the memory.
+constexpr int64_t kTakeBytes = 64 << 10;
+
+// The last tile of a matrix whose rows are no multiple of 16: by way of a buffer.
+void multiply_edge(const ProductArgs& a, GemmKernel kernel, GemmArgs args, int M, int64_t width) {
+  alignas(64) float tile[kMaxChunkRows * kTileRows];
+  float* y = args.out;
+  args.out = tile;
+  args.out_row = kTileRows;
+  args.add = false;
+  kernel(args);
+  for (int m = 0; m < M; ++m)
+    for (int64_t i = 0; i < width; ++i) {
+      float v = tile[m * kTileRows + i];
+      y[m * a.ldy + i] = a.add ? y[m * a.ldy + i] + v : v;
+    }
+}
+
+// Tiles [begin, end), all rows.
+void multiply_tiles(const CpuKernels& kernels, const ProductArgs& a, int64_t begin, int64_t end,
+                    int widest) {
+  const PackedMatrix& w = *a.w;
+  const GemmKernel(*table)[kMaxChunkRows] = kernels.gemm[static_cast<int>(w.format)];
+  int64_t chunk = chunk_rows(kernels, w.format, a.m);
+  for (int64_t row = 0; row < a.m; row += chunk) {
+    int M = static_cast<int>(std::min<int64_t>(chunk, a.m - row));
+    int R = widest;
+    for (int64_t tile = begin; tile < end; tile += R) {
+      bool edge = (tile + 1) * kTileRows > w.n;
+      R = static_cast<int>(edge ? 1 : std::min<int64_t>(R, w.n / kTileRows - tile));
+      R = static_cast<int>(std::min<int64_t>(R, end - tile));
+      while (table[R - 1][M - 1] == nullptr) --R;
+      GemmArgs args{w.data.as() + tile * w.tile_bytes(),
+                    w.tile_bytes(),
+                    a.rows + packed_rows_bytes(w.format, w.n_steps, row),
+                    w.n_steps,
+                    a.y + row * a.ldy + tile * kTileRows,
+                    a.ldy,
+                    a.add};
+      if (edge)
+        multiply_edge(a, table[0][M - 1], args, M, w.n - tile * kTileRows);
       else
-        for (int64_t i = 0; i < a.w->n - first; ++i) to[i] = kAdd ? to[i] + from[i] : from[i];
+        table[R - 1][M - 1](args);
     }
   }
 }
 
 }  // namespace
 
-void multiply(const CpuKernels& kernels, const ProductArgs& a, int thread, int n_threads) {
+void multiply(const CpuKernels& kernels, const ProductArgs& a, WorkShare* share, int thread) {
   const PackedMatrix& w = *a.w;
-  Range tiles = split_range(w.n_tiles, 1, n_threads, thread);
-  const GemmKernel(*table)[kChunkRows] = kernels.gemm[static_cast<int>(w.format)];
-  alignas(64) float out[kMaxTiles * kChunkRows * kTileRows];
-  // Few rows: one stream of weights, read at the memory's speed. Many: several tiles share each
-  // load of activations. Either way a tile's elements are summed alike.
-  auto write = a.add ? write_tiles<true> : write_tiles<false>;
-  int widest = a.m > kChunkRows ? kMaxTiles : 1;
-  for (int64_t tile = tiles.begin; tile < tiles.end;) {
-    int R = static_cast<int>(std::min<int64_t>(widest, tiles.end - tile));
-    for (int64_t row = 0; row < a.m; row += kChunkRows) {
-      int M = static_cast<int>(std::min<int64_t>(kChunkRows, a.m - row));
-      for (int done = 0; done < R;) {
-        int r = R - done;
-        while (table[r - 1][M - 1] == nullptr) --r;
-        table[r - 1][M - 1]({w.data.as() + (tile + done) * w.tile_bytes(), w.tile_bytes(),
-                             a.rows + packed_rows_bytes(w.format, w.n_steps, row), w.n_steps, out});
-        write(a, out, r, M, tile + done, row);
-        done += r;
-      }
-    }
-    tile += R;
-  }
+  int format = static_cast<int>(w.format), chunk = chunk_rows(kernels, w.format, a.m);
+  bool few = a.m <= kernels.few_rows[format];  // either way a tile's elements are summed alike
+  int widest = few ? 1 : kMaxTiles;
+  while (kernels.gemm[format][widest - 1][chunk - 1] == nullptr) --widest;
+  int64_t grain = few ? std::max<int64_t>(1, kTakeBytes / w.tile_bytes()) : widest;
+  for (Range r; (r = share->take(w.n_tiles, grain, thread)).begin < r.end;)
+    multiply_tiles(kernels, a, r.begin, r.end, widest);
 }
 
 }  // namespace pf

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -33,8 +34,8 @@ inline int64_t packed_rows_bytes(WeightFormat format, int64_t n_steps, int64_t m
   return m * n_steps * row_step_bytes(format);
 }
 
-// The part of one thread of y[m, n] = x[m, k] W[n, k]^T over all rows of x and its share of the
-// tiles. `y` has rows of `ldy` floats; with `add` the product is added to what stands there.
+// One thread's part of y[m, n] = x[m, k] W[n, k]^T: the tiles that it takes from `share`, all rows
+// of x. `y` has rows of `ldy` floats; with `add` the product is added to what stands there.
 struct ProductArgs {
   const PackedMatrix* w;
   const std::byte* rows;  // m packed rows
@@ -43,15 +44,14 @@ struct ProductArgs {
   int64_t ldy;
   bool add = false;
 };
-void multiply(const CpuKernels& kernels, const ProductArgs& args, int thread, int n_threads);
+void multiply(const CpuKernels& kernels, const ProductArgs& args, WorkShare* share, int thread);
 
 // Packs row `row` of m into its chunk.
 inline void pack_activation(const CpuKernels& kernels, const PackedMatrix& w, const float* x,
                             int64_t row, int64_t m, std::byte* rows) {
-  int64_t chunk = row / kChunkRows * kChunkRows;
-  int64_t in_chunk = m - chunk < kChunkRows ? m - chunk : kChunkRows;
+  int64_t width = chunk_rows(kernels, w.format, m), chunk = row / width * width;
   kernels.pack_row(w.format, x, w.k, w.n_steps, static_cast<int>(row - chunk),
-                   static_cast<int>(in_chunk),
+                   static_cast<int>(std::min(m - chunk, width)),
                    rows + packed_rows_bytes(w.format, w.n_steps, chunk));
 }
 

@@ -91,15 +91,13 @@ void pack_row(WeightFormat format, const float* x, int64_t n, int64_t n_steps, i
   }
 }
 
-inline constexpr int64_t kMaxHeadWidth = 256;
-
 #include "backend/cpu/attend.inc.h"
 
 // The whole table of one file from its gemm<format, R, M>, given as a variable template.
 template <WeightFormat F, int R, int M>
 constexpr void fill_gemm(CpuKernels* k) {
   k->gemm[static_cast<int>(F)][R - 1][M - 1] = gemm_or_null<F, R, M>();
-  if constexpr (M < kChunkRows)
+  if constexpr (M < kMaxChunkRows)
     fill_gemm<F, R, M + 1>(k);
   else if constexpr (R < kMaxTiles)
     fill_gemm<F, R + 1, 1>(k);
@@ -112,6 +110,12 @@ CpuKernels make_table(const char* name) {
   fill_gemm<WeightFormat::kBf16, 1, 1>(&k);
   fill_gemm<WeightFormat::kInt8, 1, 1>(&k);
   fill_gemm<WeightFormat::kInt4, 1, 1>(&k);
+  for (int f = 0; f < 4; ++f) {
+    bool is_float =
+        f == static_cast<int>(WeightFormat::kF32) || f == static_cast<int>(WeightFormat::kBf16);
+    k.few_rows[f] = is_float ? kFewFloat : kFewInt;
+    k.many_rows[f] = is_float ? kManyFloat : kManyInt;
+  }
   k.attend_bf16 = attend<bf16>;
   k.attend_f32 = attend<float>;
   k.rms_norm = rms_norm;

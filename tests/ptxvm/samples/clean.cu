@@ -211,3 +211,4 @@ void axpy(float a, const float* x, float* y, int n, cudaStream_t s) {
   axpy_kernel<<<(n + 127) / 128, 128, 0, s>>>(a, x, y, n);
 }
 void hello(int n) { hello_kernel<<<1, 32>>>(n); }
+const void* flash_function() { return reinterpret_cast<const void*>(flash_kernel); }

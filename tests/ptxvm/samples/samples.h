@@ -14,10 +14,15 @@ void flash_attention(const __half* q, const __half* k, const __half* v, __half* 
 void int4_gemv(const unsigned* w, const __half* x, float* y, int rows, int k);
 void axpy(float a, const float* x, float* y, int n, cudaStream_t stream);
 void hello(int n);
+const void* flash_function();  // the kernel, for attributes
 
+// A fault and the check that is meant for it.
 struct Planted {
   const char* name;
   const char* kind;  // as kind_name says
   void (*run)();
+  bool has_line = true;           // false: the launch itself is refused
+  const char* or_kind = nullptr;  // where the order of the warps decides which of two it is
 };
-const std::vector<Planted>& planted();
+std::vector<Planted> planted_memory();  // planted.cu
+std::vector<Planted> planted_order();   // planted_order.cu

@@ -1,0 +1,123 @@
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "bench/kernels.h"
+
+namespace pf {
+namespace {
+
+constexpr int32_t kBlockTokens = 16;
+
+struct Scene {
+  const char* name;
+  int32_t n_sequences, n_rows;  // rows of each sequence, the last ones of its context
+  int32_t context;
+};
+
+// Sequences with tables of their own, all of the same length.
+class AttentionScene {
+ public:
+  AttentionScene(const CpuModel& model, const Scene& scene, int n_threads)
+      : model_(model),
+        blocks_per_sequence_(scene.context / kBlockTokens + 1),
+        plane_(model.L, scene.n_sequences * blocks_per_sequence_, model.G, kBlockTokens, model.D,
+               model.f32),
+        attention_(model.H, model.G, model.D, model.sliding_window,
+                   scene.n_sequences * scene.n_rows, scene.context + 1, n_threads) {
+    std::mt19937 rng(1);
+    std::normal_distribution<float> normal;
+    blocks_.resize(static_cast<size_t>(scene.n_sequences * blocks_per_sequence_));
+    std::iota(blocks_.begin(), blocks_.end(), 0);
+    std::vector<int32_t> tokens(static_cast<size_t>(scene.n_rows));
+    for (int32_t s = 0; s < scene.n_sequences; ++s)
+      batch_.add(tokens, scene.context - scene.n_rows, nullptr,
+                 std::span(blocks_).subspan(static_cast<size_t>(s * blocks_per_sequence_),
+                                            static_cast<size_t>(blocks_per_sequence_)),
+                 Batch::Logits::kLast);
+    fill_plane(&rng);
+    queries_.resize(static_cast<size_t>(batch_.n_rows() * model.qkv_width()));
+    for (float& q : queries_) q = 0.125f * normal(rng);
+    out_.resize(static_cast<size_t>(batch_.n_rows() * model.H * model.D));
+    attention_.plan(batch_, plane_);
+    int64_t element = model.f32 ? 4 : 2;
+    for (int32_t r = 0; r < batch_.n_rows(); ++r)
+      flops_ +=
+          4.0 * static_cast<double>(model.H * model.D * batch_.visible[static_cast<size_t>(r)]);
+    bytes_ = 2.0 * static_cast<double>(scene.n_sequences) * scene.context *
+             static_cast<double>(model.G * model.D * element);
+  }
+
+  double bytes() const { return bytes_; }  // K and V of one layer, each read once
+  double flops() const { return flops_; }
+
+  // One layer; counts layers.
+  double run(ThreadPool& pool) {
+    pool.run([&](int thread) {
+      attention_.run(*model_.kernels, batch_, plane_, layer_, queries_.data(), model_.qkv_width(),
+                     out_.data(), thread, pool.barrier());
+    });
+    layer_ = (layer_ + 1) % model_.L;
+    return 1;
+  }
+
+ private:
+  void fill_plane(std::mt19937* rng) {
+    std::normal_distribution<float> normal;
+    std::vector<float> token(static_cast<size_t>(model_.D));
+    for (float& v : token) v = normal(*rng);
+    Segment all;  // one table of all blocks
+    all.blocks = blocks_;
+    const auto n_slots = static_cast<int64_t>(blocks_.size()) * kBlockTokens;
+    for (int64_t l = 0; l < model_.L; ++l)
+      for (int64_t slot = 0; slot < n_slots; ++slot)
+        for (int64_t g = 0; g < model_.G; ++g)
+          plane_.store(l, all, slot, g, token.data(), token.data());
+  }
+
+  const CpuModel& model_;
+  int32_t blocks_per_sequence_;
+  KvPlane plane_;
+  Attention attention_;
+  std::vector<BlockId> blocks_;
+  Batch batch_;
+  std::vector<float> queries_, out_;
+  int64_t layer_ = 0;
+  double bytes_ = 0, flops_ = 0;
+};
+
+}  // namespace
+
+void bench_attention(KernelBench& bench, const CpuModel& model) {
+  std::vector<Scene> scenes = {{"decode", 1, 1, 128},    {"decode", 1, 1, 1024},
+                               {"decode", 1, 1, 4096},   {"8 sequences", 8, 1, 1024},
+                               {"verify", 1, 6, 1024},   {"verify", 1, 16, 1024},
+                               {"prefill", 1, 512, 512}, {"prefill", 1, 512, 2048}};
+  if (bench.quick) scenes = {{"decode", 1, 1, 64}, {"verify", 1, 6, 64}, {"prefill", 1, 64, 64}};
+  for (const Scene& s : scenes) {
+    auto scene = std::make_shared<AttentionScene>(model, s, bench.pool.size());
+    std::vector<Load> bytes = {[&, scene] { return scene->run(bench.pool) * scene->bytes(); }};
+    auto rounds =
+        alternate(bench.protocol, bench.pool, read_probe(bench.memory, bench.pool), bytes);
+    Load alu = bf16_probe(bench.pool);
+    Kept of_alu;
+    if (alu && s.n_rows > 1) {
+      std::vector<Load> flops = {[&, scene] { return scene->run(bench.pool) * scene->flops(); }};
+      of_alu = share_of_probe(alternate(bench.protocol, bench.pool, alu, flops), 0);
+    }
+    double rate = rate_of_subject(rounds, 0).median;
+    bench.report->add("attention",
+                      {{"case", s.name},
+                       {"model", bench.model},
+                       {"threads", bench.pool.size()},
+                       {"rows", s.n_sequences * s.n_rows},
+                       {"context", s.context},
+                       {"us per layer", rate > 0 ? Json(1e6 * scene->bytes() / rate) : Json()},
+                       {"MB", 1e-6 * scene->bytes()},
+                       {"MFLOP", 1e-6 * scene->flops()},
+                       {"of read", to_json(share_of_probe(rounds, 0))},
+                       {"of bf16 ALU", to_json(of_alu)}});
+  }
+}
+
+}  // namespace pf

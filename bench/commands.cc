@@ -1,0 +1,210 @@
+#include "bench/commands.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "bench/decode.h"
+#include "bench/kernels.h"
+#include "bench/serve.h"
+
+namespace pf {
+namespace {
+
+int refuse(const Status& status) {
+  std::fprintf(stderr, "pilotfish-bench: %s\n", status.message().c_str());
+  return kBadUsage;
+}
+
+constexpr const char* kModelHelp =
+    "A model file or folder, or a shape with random weights: smollm2-135m, tinyllama-1.1b, tiny";
+
+}  // namespace
+
+void Output::declare(CLI::App* command) {
+  command->add_option("--json", json, "Write all figures and goals as JSON")
+      ->type_name("FILE")
+      ->group("Output");
+  command->add_flag("--strict", strict, "Exit with 1 when a goal is missed")->group("Output");
+}
+
+int Output::finish(const Result<Report>& report) const {
+  Status s = report.ok() ? report->write(json) : report.status();
+  if (report.ok()) std::fputs(report->table().c_str(), stdout);
+  if (!s.ok()) return refuse(s);
+  bool missed = std::any_of(report->goals().begin(), report->goals().end(),
+                            [](const Goal& g) { return !g.pass(); });
+  return strict && missed ? kGoalMissed : kDone;
+}
+
+std::vector<int> default_threads() {
+  int n = static_cast<int>(usable_cpus().size());
+  return n > 1 ? std::vector<int>{1, n} : std::vector<int>{1};
+}
+
+void declare_kernels(CLI::App* app, BenchRun* run) {
+  struct Options {
+    KernelsOptions kernels;
+    Output output;
+    double slice_ms = 10;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app->add_subcommand(
+      "kernels", "The CPU backend's kernels and steps beside probes of the machine, and growth");
+  command
+      ->add_option("--model", o->kernels.models,
+                   "A model file or folder, or a shape with random weights: smollm2-135m, "
+                   "tinyllama-1.1b, tiny; may be repeated [smollm2-135m, tinyllama-1.1b]")
+      ->type_name("PATH");
+  command->add_option("--dtype", o->kernels.dtypes, "Of the weights [bf16,int8,int4]")
+      ->delimiter(',')
+      ->type_name("{bf16,int8,int4,fp32}");
+  command->add_option("--threads", o->kernels.threads, "[1 and the CPUs]")
+      ->delimiter(',')
+      ->type_name("N,N")
+      ->check(CLI::Range(1, 1024).description(""));
+  command
+      ->add_option("--part", o->kernels.parts,
+                   "What to measure [products,attention,rows,step,growth]")
+      ->delimiter(',')
+      ->type_name("NAME,NAME")
+      ->check(CLI::IsMember({"products", "attention", "rows", "step", "growth"}).description(""));
+  command->add_option("--m", o->kernels.rows, "Rows, or sequences, of a step [1..16 and 512]")
+      ->delimiter(',')
+      ->type_name("N,N")
+      ->check(CLI::Range(1, 512).description(""));
+  command->add_option("--rounds", o->kernels.protocol.n_rounds, "Steady pairs of each figure [30]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100000).description(""));
+  command->add_option("--slice-ms", o->slice_ms, "Of one probe or subject [10]")
+      ->type_name("MS")
+      ->check(CLI::Range(0.1, 100.0).description(""));
+  CLI::Option* quick = command->add_flag(
+      "--quick", o->kernels.quick, "Does it all run? Few and short rounds, small probes and sizes");
+  o->output.declare(command);
+  command->callback([o, run, command, quick] {
+    *run = [o, command, quick] {
+      KernelsOptions& k = o->kernels;
+      if (k.threads.empty()) k.threads = default_threads();
+      k.protocol.slice_s = 1e-3 * o->slice_ms;
+      if (quick->count() > 0) {
+        if (command->count("--rounds") == 0) k.protocol.n_rounds = 2;
+        if (command->count("--slice-ms") == 0) k.protocol.slice_s = 2e-4;
+        k.probe_bytes = size_t{32} << 20;
+      }
+      return o->output.finish(bench_kernels(k));
+    };
+  });
+}
+
+void declare_decode(CLI::App* app, BenchRun* run) {
+  struct Options {
+    DecodeOptions decode;
+    Output output;
+    bool quick = false;
+  };
+  auto o = std::make_shared<Options>();
+  DecodeOptions& d = o->decode;
+  CLI::App* command = app->add_subcommand(
+      "decode", "Tokens per second by threads, dtype, sequences and draft length");
+  auto numbers = [&](const char* name, std::vector<int>& field, const char* help, int least) {
+    command->add_option(name, field, help)
+        ->delimiter(',')
+        ->type_name("N,N")
+        ->check(CLI::Range(least, 1024).description(""));
+  };
+  command->add_option("--model", d.model, std::string(kModelHelp) + " [smollm2-135m]")
+      ->type_name("PATH");
+  command->add_option("--draft", d.draft, "A draft model beside n-grams")->type_name("PATH");
+  command->add_option("--dtype", d.dtypes, "Of the weights [bf16,int4]")
+      ->delimiter(',')
+      ->type_name("{bf16,int8,int4}")
+      ->check(CLI::IsMember({"bf16", "int8", "int4"}).description(""));
+  numbers("--threads", d.threads, "[1 and the CPUs]", 1);
+  numbers("--sequences", d.batches, "Answered together [1,8,32]", 1);
+  numbers("--k", d.ks, "Tokens drafted per step [0,4]", 0);
+  command->add_option("--prompt-tokens", d.n_prompt, "[64]")
+      ->check(CLI::Range(2, 100000).description(""));
+  command->add_option("--tokens", d.n_tokens, "Of each answer [16]")
+      ->check(CLI::Range(2, 100000).description(""));
+  command->add_option("--rounds", d.protocol.n_rounds, "Steady pairs of each figure [15]")
+      ->check(CLI::Range(1, 100000).description(""));
+  command->add_flag("--quick", o->quick, "Does it all run? Two rounds beside a small probe");
+  o->output.declare(command);
+  command->callback([o, run] {
+    *run = [o] {
+      if (o->decode.threads.empty()) o->decode.threads = default_threads();
+      if (o->quick) {
+        o->decode.protocol = {2, 2e-4};
+        o->decode.probe_bytes = size_t{32} << 20;
+      }
+      return o->output.finish(bench_decode(o->decode));
+    };
+  });
+}
+
+void declare_serve_load(CLI::App* app, BenchRun* run) {
+  struct Options {
+    ServeOptions serve;
+    Output output;
+  };
+  auto o = std::make_shared<Options>();
+  ServeOptions& s = o->serve;
+  CLI::App* command = app->add_subcommand("serve", "Load on a running server over gRPC");
+  auto one_of = [&](const char* name, std::string& field, std::vector<std::string> names,
+                    const char* help) {
+    command->add_option(name, field, help)->check(CLI::IsMember(names).description(""));
+  };
+  command->add_option("--target", s.target, "[127.0.0.1:50051]")->type_name("HOST:PORT");
+  one_of(
+      "--scenario", s.scenario, {"long", "short", "mixed", "custom"},
+      "long: one prompt of 128K tokens at a time; short: 1,000 requests/s; mixed: 7 to 3 [custom]");
+  one_of("--dataset", s.dataset, {"random", "prefix-repetition", "prompts-file"}, "[random]");
+  command->add_option("--prompts-file", s.prompts_file, "One prompt a line")->type_name("FILE");
+  command->add_option("--num-prompts", s.num_prompts, "[100]");
+  command->add_option("--max-concurrency", s.max_concurrency, "0: no limit [0]");
+  command->add_option("--request-rate", s.request_rate, "Per second; 0: all at once [0]");
+  command->add_option("--burstiness", s.burstiness, "1: Poisson; below: bursts; above: even [1]");
+  command->add_option("--input-len", s.input_len, "Prompt tokens [256]");
+  command->add_option("--output-len", s.output_len, "Answer tokens [128]");
+  command->add_option("--prefix-len", s.prefix_len, "Of prefix-repetition [256]")
+      ->check(CLI::Range(0, 1 << 20).description(""));
+  command->add_option("--num-prefixes", s.n_prefixes, "Of prefix-repetition [4]")
+      ->check(CLI::Range(1, 1 << 20).description(""));
+  command->add_option("--cancel-rate", s.cancel_rate, "Part that is cancelled half-way [0]");
+  one_of("--speculation", s.speculation, {"server", "off"}, "[server]");
+  command->add_option("--goodput", s.goodput,
+                      "\"ttft:500 tpot:30 e2el:9000\" in ms, mlperf-8b-server or "
+                      "mlperf-8b-interactive: what request_goodput counts");
+  command->add_option("--seed", s.seed, "[1]");
+  o->output.declare(command);
+  command->add_option("--save-result", o->output.json, "As --json")
+      ->type_name("FILE")
+      ->group("Output");
+  command->callback([o, run] { *run = [o] { return o->output.finish(bench_serve(o->serve)); }; });
+}
+
+void declare_worker(CLI::App* app, BenchRun* run) {
+  auto o = std::make_shared<WorkerOptions>();
+  CLI::App* command = app->add_subcommand(
+      "worker", "Measures what it is asked for, one JSON object a line (for bench/peers)");
+  command->add_option("--model", o->model, kModelHelp)->type_name("PATH")->required();
+  command->add_option("--draft", o->draft, "A draft model")->type_name("PATH");
+  command->add_option("--dtype", o->dtype, "Of the weights [bf16]")
+      ->type_name("{bf16,int8,int4}")
+      ->check(CLI::IsMember({"bf16", "int8", "int4"}).description(""));
+  command->add_option("--speculation", o->speculation, "As the server's [auto]")
+      ->type_name("NAME,NAME");
+  command->add_option("--num-speculative-tokens", o->num_speculative_tokens, "As the server's [5]")
+      ->check(CLI::Range(0, 16).description(""));
+  command->add_option("--threads", o->threads, "[the CPUs]")
+      ->check(CLI::Range(1, 1024).description(""));
+  command->callback([o, run] {
+    *run = [o] {
+      Status s = run_worker(*o);
+      return s.ok() ? kDone : refuse(s);
+    };
+  });
+}
+
+}  // namespace pf

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "engine/load.h"
+
+namespace pf {
+
+// Token lists answered together, and how long that took.
+struct DriverRun {
+  std::vector<std::vector<int32_t>> tokens;  // generated, by prompt
+  double prefill_s = 0;  // from the first step until every prompt has its first token
+  double decode_s = 0;   // from there to the last token
+  int64_t n_steps = 0;   // after the prefill
+  int64_t n_drafted = 0, n_accepted = 0;
+
+  int64_t n_decoded() const;  // tokens behind the first ones
+};
+
+// The engine's step on the calling thread: no queueing, no text, no network. For measuring.
+class Driver {
+ public:
+  // As the server would load it; a synthetic model (bench_model.h) by its name, which knows no
+  // draft but "ngram". Prefix caching is off: a prompt that comes again is run again. The pool's
+  // threads are pinned to `cpus` where there are enough.
+  static Result<std::unique_ptr<Driver>> create(EngineOptions options, std::span<const int> cpus);
+
+  // Greedy answers of exactly n tokens to prompts that begin together. k < 0: the server's own
+  // choice of drafts, 0: none, else so many. Refuses what does not fit the context or the rows.
+  Result<DriverRun> run(std::span<const std::vector<int32_t>> prompts, int32_t n, int32_t k);
+
+  Backend& target() { return step_->target(); }
+  ThreadPool& pool() { return *pool_; }
+  int64_t max_context() const { return max_context_; }
+  int32_t vocabulary_size() const {
+    return static_cast<int32_t>(step_->target().info().vocabulary_size);
+  }
+
+ private:
+  explicit Driver(EngineParts parts);
+  void collect(DriverRun* run, size_t* n_begun, size_t* n_ended);
+
+  std::unique_ptr<ThreadPool> pool_;
+  Clock clock_;
+  BoundedQueue<std::unique_ptr<Request>> inbox_{4096};
+  BoundedQueue<Event> outbox_{1 << 16};
+  int64_t max_context_;
+  int32_t max_num_seqs_;
+  std::unique_ptr<Step> step_;
+  uint64_t first_ticket_ = 1, next_ticket_ = 1;
+};
+
+}  // namespace pf

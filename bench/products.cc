@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "bench/kernels.h"
+
+namespace pf {
+namespace {
+
+using Matrices = std::vector<const PackedMatrix*>;
+
+int64_t bytes_of(const Matrices& matrices) {
+  int64_t bytes = 0;
+  for (const PackedMatrix* w : matrices) bytes += w->bytes();
+  return bytes;
+}
+
+double flops_of(const Matrices& matrices, int64_t m) {
+  double flops = 0;
+  for (const PackedMatrix* w : matrices)
+    flops += 2.0 * static_cast<double>(m * w->n) * static_cast<double>(w->k);
+  return flops;
+}
+
+// m rows times one matrix after the other, on and on; counts bytes of weights. The matrices stand
+// in memory one behind another, so that those of a model larger than the cache come from memory.
+class Product {
+ public:
+  Product(const CpuKernels& kernels, Matrices matrices, int64_t m, size_t piece)
+      : kernels_(kernels), matrices_(std::move(matrices)), m_(m), piece_(piece) {
+    std::mt19937 rng(1);
+    std::normal_distribution<float> normal;
+    int64_t widest = 0;
+    for (const PackedMatrix* w : matrices_) {
+      widest = std::max(widest, w->n);
+      if (rows_.contains(w->k)) continue;
+      Buffer packed(static_cast<size_t>(packed_rows_bytes(w->format, w->n_steps, m)));
+      std::vector<float> x(static_cast<size_t>(w->k));
+      for (int64_t r = 0; r < m; ++r) {
+        for (float& v : x) v = normal(rng);
+        pack_activation(kernels, *w, x.data(), r, m, packed.as());
+      }
+      rows_[w->k] = std::move(packed);
+    }
+    width_ = widest;
+    out_ = Buffer(static_cast<size_t>(m * widest) * sizeof(float));
+  }
+
+  double run(ThreadPool& pool) {
+    size_t end = std::min(next_ + piece_, matrices_.size());
+    double bytes = 0;
+    for (size_t i = next_; i < end; ++i) bytes += static_cast<double>(matrices_[i]->bytes());
+    // Neighbouring products take turns in two shares, as in the forward pass: while one is in use,
+    // the other is wound back.
+    WorkShare shares[] = {WorkShare(pool.size()), WorkShare(pool.size())};
+    pool.run([&](int thread) {
+      for (size_t i = next_; i < end; ++i) {
+        const PackedMatrix* w = matrices_[i];
+        multiply(kernels_, {w, rows_.at(w->k).as(), m_, out_.as<float>(), width_, false},
+                 &shares[i % 2], thread);
+        pool.barrier().wait();
+        if (thread == 0) shares[i % 2].reset();
+      }
+    });
+    next_ = end == matrices_.size() ? 0 : end;
+    return bytes;
+  }
+
+ private:
+  const CpuKernels& kernels_;
+  Matrices matrices_;
+  int64_t m_, width_ = 0;
+  size_t piece_, next_ = 0;         // matrices of one piece
+  std::map<int64_t, Buffer> rows_;  // by k
+  Buffer out_;
+};
+
+Load product_load(const KernelBench& bench, const CpuModel& model, const Matrices& matrices,
+                  int64_t m) {
+  size_t piece = m <= 16 ? 4 : 1;
+  auto product = std::make_shared<Product>(*model.kernels, matrices, m, piece);
+  return [product, &pool = bench.pool] { return product->run(pool); };
+}
+
+struct Figures {
+  Kept read, alu, slower;  // share of the read probe, of the ALU probe, T(m) / T(1)
+  double bytes_per_s = 0;
+};
+
+Figures measure(KernelBench& bench, const CpuModel& model, const Matrices& matrices, int64_t m) {
+  Figures f;
+  Load one = product_load(bench, model, matrices, 1),
+       many = product_load(bench, model, matrices, m);
+  std::vector<Load> subjects = {one, many};
+  auto rounds =
+      alternate(bench.protocol, bench.pool, read_probe(bench.memory, bench.pool), subjects);
+  f.read = share_of_probe(rounds, 1);
+  f.slower = ratio_of_subjects(rounds, 0, 1);
+  f.bytes_per_s = rate_of_subject(rounds, 1).median;
+  Load alu = bench.dtype == "bf16"   ? bf16_probe(bench.pool)
+             : bench.dtype == "fp32" ? Load{}
+                                     : int8_probe(bench.pool);
+  if (m < 8 || !alu) return f;
+  // The subject counts bytes; the probe FLOPs.
+  double flops_per_byte = flops_of(matrices, m) / static_cast<double>(bytes_of(matrices));
+  std::vector<Load> flops = {[many, flops_per_byte] { return many() * flops_per_byte; }};
+  f.alu = share_of_probe(alternate(bench.protocol, bench.pool, alu, flops), 0);
+  return f;
+}
+
+void add_line(KernelBench& bench, const std::string& what, const Matrices& matrices, int64_t m,
+              const Figures& f) {
+  double bytes = static_cast<double>(bytes_of(matrices)), flops = flops_of(matrices, m);
+  double seconds = f.bytes_per_s > 0 ? bytes / f.bytes_per_s : NAN;
+  bench.report->add("products", {{"matrices", what},
+                                 {"model", bench.model},
+                                 {"dtype", bench.dtype},
+                                 {"threads", bench.pool.size()},
+                                 {"m", m},
+                                 {"us", std::isfinite(seconds) ? Json(1e6 * seconds) : Json()},
+                                 {"MB", 1e-6 * bytes},
+                                 {"MFLOP", 1e-6 * flops},
+                                 {"of read", to_json(f.read)},
+                                 {"of ALU", to_json(f.alu)},
+                                 {"T(m)/T(1)", to_json(f.slower)}});
+}
+
+void judge(KernelBench& bench, int64_t m, const Figures& f) {
+  auto add = [&](const char* id, const char* name, double value, double goal, bool at_least) {
+    bench.report->add(
+        Goal{bench.id(id), std::string(name) + ", " + bench.at(), value, goal, at_least});
+  };
+  bool four = bench.dtype == "int4", floats = bench.dtype == "bf16";
+  double slower = f.slower.spread.median, alu = f.alu.spread.median, read = f.read.spread.median;
+  if (m == 1 && four)
+    add("C2.products", "products alone over the read probe, m = 1", read, 0.90, true);
+  if (m == 4 && (four || floats))
+    add("C3.T4", "products, T(4) / T(1)", slower, four ? 1.10 : 1.05, false);
+  if (m == 8 && floats) add("C3.T8", "products, T(8) / T(1)", slower, 1.12, false);
+  if (f.alu.spread.n == 0) return;
+  if (m == 8 && four) add("C3.alu8", "products over the ALU probe, m = 8", alu, 0.60, true);
+  if (m == 12 && floats) add("C3.alu12", "products over the ALU probe, m = 12", alu, 0.85, true);
+  if (m == 512)
+    add("C4", "prefill of 512, products over the ALU probe", alu, floats ? 0.90 : 0.70, true);
+}
+
+}  // namespace
+
+bool is_past_cache(int64_t weight_bytes) {
+  // As the kernel says it; the C library speaks of the host's cache where a machine has a part.
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  int64_t cache_kib = 0;
+  if (!(file >> cache_kib)) cache_kib = 32 << 10;
+  return weight_bytes >= 4 * (cache_kib << 10);
+}
+
+void bench_products(KernelBench& bench, const CpuModel& model) {
+  Matrices qkv, o, gate_up, down, layers;
+  for (const CpuLayer& l : model.layers) {
+    qkv.push_back(&l.qkv);
+    o.push_back(&l.o);
+    gate_up.push_back(&l.gate_up);
+    down.push_back(&l.down);
+    for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down}) layers.push_back(w);
+  }
+  for (int m : bench.rows) {
+    Figures f = measure(bench, model, layers, m);
+    add_line(bench, "layers", layers, m, f);
+    if (bench.quick || is_past_cache(bytes_of(layers))) judge(bench, m, f);
+  }
+  struct Group {
+    const char* name;
+    const Matrices& matrices;
+  };
+  Matrices head = {&model.head};
+  for (const Group& g : {Group{"qkv", qkv}, Group{"o", o}, Group{"gate up", gate_up},
+                         Group{"down", down}, Group{"head", head}})
+    for (int64_t m : {1, 4, 16, 512}) {
+      if (bench.quick ? m != 1
+                      : std::find(bench.rows.begin(), bench.rows.end(), m) == bench.rows.end())
+        continue;
+      if (m == 512 && &g.matrices == &head) continue;  // a prompt needs one row of logits
+      add_line(bench, g.name, g.matrices, m, measure(bench, model, g.matrices, m));
+    }
+}
+
+}  // namespace pf

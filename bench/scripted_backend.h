@@ -1,0 +1,50 @@
+#pragma once
+
+#include <span>
+
+#include "backend/backend.h"
+
+namespace pf {
+
+// A device that takes no time: forward does nothing, and the target always goes on counting, token
+// = position mod 16. Every draft is kept. What a step costs beside it is the host's own work.
+class ScriptedBackend final : public Backend {
+ public:
+  explicit ScriptedBackend(int64_t max_context) {
+    info_.device = "scripted";
+    info_.dtype = "none";
+    info_.vocabulary_size = 256;
+    info_.max_context = max_context;
+  }
+  static int32_t token_at(int64_t position) { return static_cast<int32_t>(position % 16); }
+
+  const BackendInfo& info() const override { return info_; }
+  void forward(const Batch&) override {}
+  void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override {
+    for (size_t j = 0; j < jobs.size(); ++j) {
+      const AcceptInput& in = jobs[j].input;
+      AcceptResult& out = results[j];
+      int32_t n = std::min(in.tree->size() + 1, in.max_tokens);
+      out = AcceptResult{};
+      for (int32_t i = 0; i < n; ++i) {
+        bool drafted = i < in.tree->size();
+        out.tokens.push_back(token_at(in.position + i));
+        out.origins.push_back(drafted ? Origin::kDraft : Origin::kBonus);
+        if (drafted) out.path.push_back(i);
+      }
+      out.n_accepted = static_cast<int32_t>(out.path.size());
+    }
+  }
+  void score(std::span<const ScoreJob>, std::span<TokenLogprob>) override {}
+  void read_logits(int32_t, int32_t, View<float, 2>) override {}
+  std::span<const float> hidden(int32_t) const override { return {}; }
+  void propose(std::span<const ProposeJob>, std::span<DraftTree>) override {}
+  void propose_early(int32_t, std::span<const ProposeJob>, std::span<DraftTree>) override {}
+  void copy_blocks(std::span<const BlockCopy>) override {}
+  void move_slots(std::span<const SlotMove>) override {}
+
+ private:
+  BackendInfo info_;
+};
+
+}  // namespace pf

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+
+namespace pf {
+
+// One request as the client saw it; seconds since the load began.
+struct RequestRecord {
+  enum class Outcome { kCompleted, kCancelled, kFailed };
+  Outcome outcome = Outcome::kFailed;
+  double due_s = 0;    // when the load said that it comes
+  double sent_s = 0;   // later when max_concurrency held it back: the tool's own queue
+  double first_s = 0;  // its first token came
+  double end_s = 0;
+  std::vector<double> message_s;       // each message with tokens, the first one too
+  int64_t n_prompt = 0, n_tokens = 0;  // as the server counts
+  std::string error;                   // of a failed one
+
+  double ttft_s() const { return first_s - sent_s; }
+  double e2e_s() const { return end_s - sent_s; }
+  double tpot_s() const {  // 0 where there is one token
+    return n_tokens > 1 ? (end_s - first_s) / static_cast<double>(n_tokens - 1) : 0;
+  }
+};
+
+// What a good answer is; 0: any.
+struct Slo {
+  double ttft_ms = 0, tpot_ms = 0, e2el_ms = 0;
+  bool any() const { return ttft_ms > 0 || tpot_ms > 0 || e2el_ms > 0; }
+  bool met_by(const RequestRecord& r) const;
+};
+// "ttft:500 tpot:30 e2el:2000", or a preset: mlperf-8b-server (2000, 100) and mlperf-8b-interactive
+// (500, 30), MLPerf Inference 5.1's limits for Llama 3.1 8B. Refuses anything else.
+Result<Slo> slo_of(const std::string& text);
+
+// When n requests come: the first at once, then gaps of a gamma distribution of mean 1 / rate and
+// shape `burstiness` (1: Poisson; below: bursts; above: even). rate 0: all at once. Non-decreasing.
+std::vector<double> arrival_times(int n, double rate, double burstiness, uint64_t seed);
+
+// The keys of `vllm bench serve`, and client_queue_ms beside them: mean, median, std and p99 of
+// ttft, tpot, itl (between messages) and e2el over completed requests, throughput, goodput.
+Json serve_figures(std::span<const RequestRecord> records, double duration_s, const Slo& slo);
+
+}  // namespace pf

@@ -1,0 +1,219 @@
+#pragma once
+
+// y = x w^T for weights of any storage, T rows of x against N features (rows of w).
+//
+// Features are the 16 rows of mma's A operand and rows of x its 8 columns, so that 1 row costs no
+// more than 8. The smallest piece of work is a warp's: a unit of 32 features (two A tiles) times
+// 8 kN rows, along k in steps of 64. Lane 4 g + c holds of each row the features 4 g .. 4 g + 3,
+// because tile m, row g + 8 h of the A operand is feature 4 g + 2 m + h: it stores them at once.
+//
+// One order of summation: k is cut into slices of whole steps, Weights::kSlices of them; a slice is
+// summed upward from 0 in mma's k16 order, the slices are added from the first. The number of rows
+// does not appear. A split tiling walks the slices by one warp each, with private stages and no
+// block barrier until the fold; the others walk them one after the other and share the stages.
+
+#include <cstdint>
+
+#include "kernels/common/async_copy.cuh"
+#include "kernels/common/half.cuh"
+#include "kernels/common/matrix.cuh"
+
+namespace pf::kernels {
+
+constexpr int kUnit = 32;        // features
+constexpr int kStep = 64;        // k: 128 bytes of a row of x
+constexpr int kStepChunks = 8;   // of 16 bytes
+constexpr int kFoldStride = 36;  // floats from row to row: 4 rows of 4 lanes meet no bank twice
+
+// kF x kT warps over features and rows, 8 kN rows each; or, split, one warp per slice.
+template <class Weights_, int kF_, int kT_, int kN_, bool kSplit_>
+struct Tile {
+  using Weights = Weights_;
+  static constexpr int kF = kF_, kT = kT_, kN = kN_;
+  static constexpr bool kSplit = kSplit_;
+  static constexpr int kSlices = Weights::kSlices;
+  static_assert(!kSplit || (kF == 1 && kT == 1));
+  static constexpr int kRows = 8 * kN * kT;
+  static constexpr int kThreads = 32 * (kSplit ? kSlices : kF * kT);
+  static constexpr int kLoaders = kSplit ? 32 : kThreads;  // threads that fill one stage
+  static constexpr int kWalks = kSplit ? kSlices : 1;      // walks along k, each with its stages
+  static constexpr int kStageBytes = kF * Weights::kUnitBytes + kRows * 2 * kStep;
+  // As many as hide the memory's latency: a split block is alone on its multiprocessor when N is
+  // small. 96 KB is what a block may have on every architecture from sm_80 on.
+  static constexpr int kFit = (96 << 10) / (kWalks * kStageBytes), kMost = kSplit ? 8 : 4;
+  static constexpr int kStages = kFit < kMost ? kFit : kMost;
+  static_assert(kStages >= 2);
+  static constexpr int kSharedBytes = kWalks * kStages * kStageBytes;
+  static_assert(kRows * kFoldStride * 4 <= kStages * kStageBytes || !kSplit);
+};
+
+struct GemmParams {
+  const void* x;      // A [T, K]
+  void* y;            // A or float [T, N]
+  const float* bias;  // [N] or null
+  int64_t T;
+  int K, N;
+  bool y_is_float, add;
+};
+
+// Rows [first, first + n_rows) of one step of x: [n_rows][8 chunks], chunk c of row r at c ^ (r %
+// 8), so that neither the copies nor ldmatrix meet a bank twice. Zeros behind T and K.
+template <int n_rows, int n_threads>
+__device__ void load_rows(unsigned char* to, const GemmParams& p, int64_t first, int step,
+                          int thread) {
+  static_assert(n_threads % kStepChunks == 0 && n_rows * kStepChunks % n_threads == 0);
+  constexpr int kPass = n_threads / kStepChunks;  // rows
+  const auto* x = static_cast<const unsigned char*>(p.x);
+  const int chunk = thread % kStepChunks, k = step * kStep + chunk * 8;
+  const int64_t n_left = k < p.K ? p.T - first : 0;
+  const unsigned char* from = x + ((first + thread / kStepChunks) * p.K + k) * 2;
+#pragma unroll 4
+  for (int row = thread / kStepChunks; row < n_rows; row += kPass) {
+    const bool valid = row < n_left;
+    copy_async_16(to + row * 128 + (chunk ^ row % 8) * 16, valid ? from : x, valid);
+    from += int64_t(kPass) * p.K * 2;
+  }
+}
+
+// What mma wants as B of the 8 rows at `rows`, k = 32 half .. 32 half + 31: {b0, b1} of two k16.
+__device__ inline void row_fragment(uint32_t (&b)[4], const unsigned char* rows, int half,
+                                    int lane) {
+  const int row = lane % 8, chunk = 4 * half + lane / 8;
+  load_matrices(b, rows + row * 128 + (chunk ^ row) * 16);
+}
+
+template <class Y>
+__device__ void store_features(const GemmParams& p, int64_t t, int n, Pack<float, 4> v) {
+  Y* y = static_cast<Y*>(p.y) + t * p.N + n;
+  if (p.N % 4 == 0) {
+    if (n >= p.N) return;
+    if (p.bias != nullptr) {
+      const auto bias = load_pack<float, 4>(p.bias + n);
+      for (int i = 0; i < 4; ++i) v.v[i] += bias.v[i];
+    }
+    if (p.add) {
+      const auto old = load_pack<Y, 4>(y);
+      for (int i = 0; i < 4; ++i) v.v[i] += widen(old.v[i]);
+    }
+    Pack<Y, 4> out;
+    for (int i = 0; i < 4; ++i) out.v[i] = narrow<Y>(v.v[i]);
+    store_pack(y, out);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (n + i >= p.N) return;
+    float sum = v.v[i];
+    if (p.bias != nullptr) sum += p.bias[n + i];
+    if (p.add) sum += widen(y[i]);
+    y[i] = narrow<Y>(sum);
+  }
+}
+template <class A>
+__device__ void store(const GemmParams& p, int64_t t, int n, const Pack<float, 4>& v) {
+  if (t >= p.T) return;
+  if (p.y_is_float)
+    store_features<float>(p, t, n, v);
+  else
+    store_features<A>(p, t, n, v);
+}
+
+// The four features of lane 4 g + c in row 2 c + e of row tile j.
+template <int kN>
+__device__ Pack<float, 4> features(const float (&sum)[2][kN][4], int j, int e) {
+  return {sum[0][j][e], sum[0][j][2 + e], sum[1][j][e], sum[1][j][2 + e]};
+}
+
+// Weights: kSlices; kUnitBytes of shared memory per unit and step; load<n_units, n_threads>(to,
+// unit, step, thread) starts the copies of a step; multiply(sum, unit_bytes, rows, lane) adds one.
+//
+// grid (ceil(T / Tile::kRows), ceil(N / (32 Tile::kF))), block (Tile::kThreads)
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 1)
+    gemm_kernel(const __grid_constant__ typename Tile::Weights w,
+                const __grid_constant__ GemmParams p) {
+  using A = typename Tile::Weights::Activation;
+  extern __shared__ __align__(128) unsigned char shared[];
+  constexpr int kUnitBytes = Tile::Weights::kUnitBytes, kN = Tile::kN, kStages = Tile::kStages,
+                kBytes = Tile::kStageBytes;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int loader = Tile::kSplit ? lane : threadIdx.x;
+  const int my_unit = Tile::kSplit ? 0 : warp % Tile::kF,
+            my_rows = Tile::kSplit ? 0 : warp / Tile::kF;
+  const auto slice_begin = [](int slice, int n_steps) { return slice * n_steps / Tile::kSlices; };
+  const int64_t first_row = int64_t(blockIdx.x) * Tile::kRows;
+  const int first_unit = blockIdx.y * Tile::kF, n_steps = (p.K + kStep - 1) / kStep;
+
+  // 1. the first stages of what this warp (split) or block walks
+  const int begin = Tile::kSplit ? slice_begin(warp, n_steps) : 0;
+  const int end = Tile::kSplit ? slice_begin(warp + 1, n_steps) : n_steps;
+  unsigned char* stages = shared + (Tile::kSplit ? warp * kStages * kBytes : 0);
+  int filled = 0, used = 0;  // stages, in turn
+  const auto next = [](int stage) { return stage + 1 < kStages ? stage + 1 : 0; };
+  const auto load = [&](int step) {
+    if (step < end) {
+      unsigned char* to = stages + filled * kBytes;
+      filled = next(filled);
+      w.template load<Tile::kF, Tile::kLoaders>(to, first_unit, step, loader);
+      load_rows<Tile::kRows, Tile::kLoaders>(to + kUnitBytes * Tile::kF, p, first_row, step,
+                                             loader);
+    }
+    commit_copies();
+  };
+  for (int i = 0; i < kStages - 1; ++i) load(begin + i);
+
+  // 2. multiply a stage while the next ones arrive
+  float total[2][kN][4] = {}, sum[2][kN][4] = {};
+  int slice = 0;
+  for (int step = begin; step < end; ++step) {
+    wait_copies<kStages - 2>();
+    if constexpr (Tile::kSplit)
+      __syncwarp();
+    else
+      __syncthreads();
+    load(step + kStages - 1);  // into the stage that everybody has left
+    const unsigned char* from = stages + used * kBytes;
+    used = next(used);
+    w.multiply(sum, from + my_unit * kUnitBytes,
+               from + kUnitBytes * Tile::kF + my_rows * kN * 8 * 128, lane);
+    if constexpr (!Tile::kSplit) {
+      while (slice_begin(slice + 1, n_steps) <= step) ++slice;
+      if (slice_begin(slice + 1, n_steps) != step + 1) continue;
+      for (int j = 0; j < 2 * kN; ++j)
+        for (int i = 0; i < 4; ++i) {
+          total[j / kN][j % kN][i] += sum[j / kN][j % kN][i];
+          sum[j / kN][j % kN][i] = 0;
+        }
+    }
+  }
+
+  // 3. fold the slices and store
+  const int g = lane / 4, c = lane % 4;
+  if constexpr (!Tile::kSplit) {
+#pragma unroll
+    for (int j = 0; j < kN; ++j)
+      for (int e = 0; e < 2; ++e)
+        store<A>(p, first_row + (my_rows * kN + j) * 8 + 2 * c + e,
+                 (first_unit + my_unit) * kUnit + 4 * g, features(total, j, e));
+    return;
+  }
+  wait_copies<0>();
+  __syncwarp();  // the stages of this warp become its sums: [rows][kFoldStride] floats
+  for (int j = 0; j < kN; ++j)
+    for (int e = 0; e < 2; ++e)
+      store_pack(reinterpret_cast<float*>(stages) + (8 * j + 2 * c + e) * kFoldStride + 4 * g,
+                 features(sum, j, e));
+  __syncthreads();
+  for (int at = threadIdx.x; at < Tile::kRows * 8; at += Tile::kThreads) {
+    const int row = at / 8, n = at % 8 * 4;
+    Pack<float, 4> v{};
+    for (int s = 0; s < Tile::kSlices; ++s) {
+      const auto part = load_pack<float, 4>(
+          reinterpret_cast<const float*>(shared + s * kStages * kBytes) + row * kFoldStride + n);
+      for (int i = 0; i < 4; ++i) v.v[i] += part.v[i];
+    }
+    store<A>(p, first_row + row, first_unit * kUnit + n, v);
+  }
+}
+
+}  // namespace pf::kernels

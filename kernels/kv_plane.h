@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace pf::kernels {
+
+// The KV memory of one model, T [L][N][K, V][G][P][D]: a block of one layer is one stretch, and in
+// it the keys (or the values) of one KV head are one tile [P, D], so that a warp's 16-byte loads
+// fill whole lines. A token of a sequence lies at a `place`: block * P + offset in the block, the
+// same in every layer. T is f16 or bf16; `data` is 16-byte aligned, D a multiple of 8.
+template <class T>
+struct KvPlane {
+  T* data = nullptr;
+  int64_t n_layers = 0;      // L
+  int64_t n_blocks = 0;      // N
+  int64_t n_kv_heads = 0;    // G
+  int64_t block_tokens = 0;  // P
+  int64_t head_width = 0;    // D
+
+  int64_t block_size() const { return 2 * n_kv_heads * block_tokens * head_width; }
+  int64_t size() const { return n_layers * n_blocks * block_size(); }
+  // One layer, as a plane of its own.
+  KvPlane layer(int64_t l) const {
+    return {data + l * n_blocks * block_size(), 1, n_blocks, n_kv_heads, block_tokens, head_width};
+  }
+};
+
+}  // namespace pf::kernels

@@ -1,0 +1,221 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cuda/draft.h"
+#include "backend/cuda/forward.h"
+#include "backend/cuda/judge.h"
+#include "kernels/compact_kv.h"
+#include "kernels/copy_blocks.h"
+
+namespace pf {
+namespace {
+
+class Stream {
+ public:
+  Stream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    cuda_check(cudaStreamSynchronize(stream_));
+    cuda_check(cudaStreamDestroy(stream_));
+  }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+std::string device_name() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDevice(&device));
+  cuda_check(cudaGetDeviceProperties(&properties, device));
+  return properties.name;
+}
+
+template <class A>
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(CudaModel<A> model, const CudaOptions& options)
+      : options_(options),
+        model_(std::move(model)),
+        forward_(model_, options_, stream_.get()),
+        judge_(model_, options_, &forward_, stream_.get()),
+        draft_(model_, options_, &forward_, stream_.get()),
+        moves_(size_t{1} << 12) {
+    info_.device = device_name();
+    info_.dtype = options.int4                                    ? "int4"
+                  : options.numbers == CudaOptions::Numbers::kF16 ? "fp16"
+                                                                  : "bf16";
+    info_.vocabulary_size = model_.V;
+    info_.max_context = options.max_context;
+    info_.bytes_per_step = model_.bytes_per_step();
+    info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
+    info_.kv_bytes = forward_.kv_bytes();
+    info_.scratch_bytes =
+        forward_.scratch_bytes() + judge_.scratch_bytes() + draft_.scratch_bytes();
+  }
+
+  const BackendInfo& info() const override { return info_; }
+
+  void forward(const Batch& batch) override {
+    batch_ = batch;
+    forward_.run(batch_);
+  }
+
+  void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override {
+    judge_.accept(batch_, jobs, results);
+  }
+
+  void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) override {
+    judge_.score(jobs, results);
+  }
+
+  void read_logits(int32_t first, int32_t n, View<float, 2> out) override {
+    std::vector<float> rows;
+    for (int32_t done = 0; done < n;) {
+      int32_t part = std::min(n - done, options_.head_chunk_rows);
+      View<float, 2> logits = forward_.logits(first + done, part);
+      rows.resize(static_cast<size_t>(logits.size()));
+      cuda_check(cudaMemcpyAsync(rows.data(), logits.data, rows.size() * sizeof(float),
+                                 cudaMemcpyDeviceToHost, stream_.get()));
+      cuda_check(cudaStreamSynchronize(stream_.get()));
+      for (int32_t r = 0; r < part; ++r)
+        spread(std::span(rows).subspan(static_cast<size_t>(r * model_.head_rows),
+                                       static_cast<size_t>(model_.head_rows)),
+               out[done + r].span());
+      done += part;
+    }
+  }
+
+  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
+    draft_.propose(jobs, trees);
+  }
+
+  void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
+                     std::span<DraftTree> trees) override {
+    check(n_layers >= 1 && n_layers <= model_.L, "an early exit that the model does not have");
+    draft_.propose(jobs, trees, n_layers);
+  }
+
+  std::span<const float> hidden(int32_t) const override {
+    die("the CUDA backend was not made to keep hidden states");
+  }
+
+  void copy_blocks(std::span<const BlockCopy> copies) override {
+    if (copies.empty()) return;
+    moves_.begin();
+    auto pairs = moves_.make<int32_t>(2 * static_cast<int64_t>(copies.size()));
+    for (size_t i = 0; i < copies.size(); ++i) {
+      moves_.host(pairs)[2 * i] = copies[i].from;
+      moves_.host(pairs)[2 * i + 1] = copies[i].to;
+    }
+    moves_.send(stream_.get());
+    kernels::copy_blocks<A>(forward_.plane(),
+                            {moves_.at(pairs), {static_cast<int64_t>(copies.size()), 2}},
+                            stream_.get());
+  }
+
+  void move_slots(std::span<const SlotMove> moves) override {
+    if (moves.empty()) return;
+    first_.clear();
+    moves_.begin();
+    auto pairs = moves_.make<int32_t>(2 * static_cast<int64_t>(moves.size()));
+    for (size_t i = 0; i < moves.size(); ++i) {
+      const Segment& s = batch_.segments[static_cast<size_t>(moves[i].segment)];
+      if (i == 0 || moves[i].segment != moves[i - 1].segment)
+        first_.push_back(static_cast<int32_t>(i));
+      moves_.host(pairs)[2 * i] = place_of(s, moves[i].from, options_.block_tokens);
+      moves_.host(pairs)[2 * i + 1] = place_of(s, moves[i].to, options_.block_tokens);
+    }
+    first_.push_back(static_cast<int32_t>(moves.size()));
+    auto first = moves_.put<int32_t>(first_);
+    moves_.send(stream_.get());
+    kernels::compact_kv<A>(forward_.plane(),
+                           {moves_.at(pairs), {static_cast<int64_t>(moves.size()), 2}},
+                           moves_.view(first), stream_.get());
+  }
+
+ private:
+  // Head rows to token ids; tokens that a reduced head lacks get -inf.
+  void spread(std::span<const float> logits, std::span<float> out) const {
+    if (model_.head_tokens.empty()) {
+      std::copy(logits.begin(), logits.end(), out.begin());
+      return;
+    }
+    std::fill(out.begin(), out.end(), -INFINITY);
+    for (size_t i = 0; i < logits.size(); ++i)
+      out[static_cast<size_t>(model_.head_tokens[i])] = logits[i];
+  }
+
+  const CudaOptions options_;
+  Stream stream_;  // before what works on it
+  CudaModel<A> model_;
+  CudaForward<A> forward_;
+  CudaJudge<A> judge_;
+  CudaDraft<A> draft_;
+  Staging moves_;
+  std::vector<int32_t> first_;
+  Batch batch_;  // of the last forward
+  BackendInfo info_;
+};
+
+// What the kernels ask of a model's shapes, in words.
+Status check_shapes(const ModelConfig& c, int64_t head_rows) {
+  auto refuse = [](const std::string& what) {
+    return invalid(what + "; run it with --device cpu");
+  };
+  if (c.head_width != 64 && c.head_width != 128)
+    return refuse("the CUDA kernels serve heads of width 64 and 128, not " +
+                  std::to_string(c.head_width));
+  if (c.n_heads / c.n_kv_heads > kernels::kItemQueries)
+    return refuse("the CUDA kernels serve up to " + std::to_string(kernels::kItemQueries) +
+                  " query heads per KV head, not " + std::to_string(c.n_heads / c.n_kv_heads));
+  if (c.width % 8 != 0 || c.ffn_width % 8 != 0)
+    return refuse("the CUDA kernels need widths that are multiples of 8, not " +
+                  std::to_string(c.width) + " and " + std::to_string(c.ffn_width));
+  if (head_rows > int64_t{1} << 18)
+    return refuse("the CUDA kernels serve up to 262,144 tokens, not " + std::to_string(head_rows));
+  return {};
+}
+
+template <class A>
+Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding_of,
+                                      const CudaOptions& options, ThreadPool& pool) {
+  CudaModel<A> sent;
+  if (Status s = upload_model(model, embedding_of, options, pool, &sent); !s.ok()) return s;
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend<A>>(std::move(sent), options));
+}
+
+}  // namespace
+
+int32_t n_cuda_devices(std::string* why_none) {
+  int n = 0;
+  cudaError_t status = cudaGetDeviceCount(&n);
+  if (status == cudaSuccess && n > 0) return n;
+  cudaGetLastError();  // it is no fault to have none
+  if (why_none)
+    *why_none = status == cudaSuccess ? "no CUDA device is visible" : cudaGetErrorString(status);
+  return 0;
+}
+
+int64_t cuda_free_bytes() {
+  size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
+                                                   const CudaOptions& options, ThreadPool& pool) {
+  if (model.takes_hidden())
+    return invalid(
+        "a head over the target's hidden states has no CUDA kernels yet; run it with --device cpu");
+  if (Status s = check_shapes(model.config, model.head.rows()); !s.ok()) return s;
+  return options.numbers == CudaOptions::Numbers::kF16
+             ? make<f16>(model, embedding_of, options, pool)
+             : make<bf16>(model, embedding_of, options, pool);
+}
+
+}  // namespace pf

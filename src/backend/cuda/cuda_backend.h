@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "base/view.h"
+#include "model/model.h"
+
+namespace pf {
+
+struct CudaOptions {
+  // Activations, KV and 16-bit weights.
+  enum class Numbers { kF16, kBf16 };
+  Numbers numbers = Numbers::kBf16;
+  bool int4 = false;  // matrices in groups of 32; 4-bit files are kept as they are
+  int32_t n_blocks = 0;
+  int32_t block_tokens = 16;
+  int32_t max_rows = 512;  // T of a forward pass
+  int64_t max_context = 0;
+  int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
+  int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
+};
+
+// How many CUDA devices this process may use; 0 also where no driver is. `why_none` says which.
+int32_t n_cuda_devices(std::string* why_none = nullptr);
+
+// Free memory of the present device; 0 without one.
+int64_t cuda_free_bytes();
+
+// A model on the present CUDA device. Everything is packed and sent when it is made, with all
+// threads of the pool; `model` and `pool` may go away afterwards. `embedding_of` is the target
+// whose embedding a draft uses, null else. Refuses shapes that the kernels do not serve.
+Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
+                                                   const CudaOptions& options, ThreadPool& pool);
+
+}  // namespace pf

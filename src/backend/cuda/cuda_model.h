@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/device_memory.h"
+#include "kernels/gemm_fp16.h"
+#include "kernels/gemm_int4.h"
+
+namespace pf {
+
+// [N, K] on the device, as 16-bit numbers of type A or packed to 4 bits.
+template <class A>
+struct CudaMatrix {
+  int64_t N = 0, K = 0;
+  bool int4 = false;
+  kernels::Int4Shape shape;  // where int4
+  DeviceMemory data;
+
+  int64_t bytes() const { return static_cast<int64_t>(data.bytes()); }
+};
+
+// y = x w^T, one order of summation for every row count (kernels/gemm_*.h).
+template <class A, class Y>
+void multiply(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w,
+              kernels::GemmEpilogue epilogue, cudaStream_t stream) {
+  if (w.int4)
+    kernels::gemm_int4(y, x, {w.data.as(), w.shape}, epilogue, stream);
+  else
+    kernels::gemm_fp16(y, x, View<const A, 2>{w.data.template as<A>(), {w.N, w.K}}, epilogue,
+                       stream);
+}
+
+template <class A>
+struct CudaLayer {
+  DeviceBuffer<float> attention_norm, ffn_norm;  // [E]
+  DeviceBuffer<float> qkv_bias;                  // [(H + 2 G) D], or nothing
+  CudaMatrix<A> qkv;                             // [(H + 2 G) D, E]
+  CudaMatrix<A> o;                               // [E, H D]
+  CudaMatrix<A> gate_up;                         // [2 F, E]
+  CudaMatrix<A> down;                            // [E, F]
+};
+
+template <class A>
+struct CudaModel {
+  int64_t L = 0, E = 0, F = 0, H = 0, G = 0, D = 0;
+  int64_t V = 0;          // width of the logits as sampling sees them
+  int64_t head_rows = 0;  // of the head; below V where the vocabulary is reduced
+  int32_t sliding_window = 0;
+  float epsilon = 0, rope_factor = 1;
+  DeviceBuffer<float> rope_inverse;     // [D / 2]
+  DeviceBuffer<A> embedding;            // [V', E]
+  int64_t embedding_rows = 0;           // V'
+  std::vector<CudaLayer<A>> layers;     // [L]
+  DeviceBuffer<float> final_norm;       // [E]
+  CudaMatrix<A> head;                   // [head_rows, E]
+  std::vector<int32_t> head_tokens;     // row -> token; empty: the row is the token
+  DeviceBuffer<int32_t> device_tokens;  // the same on the device
+
+  int64_t qkv_width() const { return (H + 2 * G) * D; }
+  int64_t bytes_per_step() const {  // of the matrices that one decode step reads
+    int64_t total = head.bytes();
+    for (const CudaLayer<A>& l : layers)
+      total += l.qkv.bytes() + l.o.bytes() + l.gate_up.bytes() + l.down.bytes();
+    return total;
+  }
+};
+
+template <class A>
+Status upload_model(const Model& model, const Model* embedding_of, const CudaOptions& options,
+                    ThreadPool& pool, CudaModel<A>* out);
+
+}  // namespace pf

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/forward.h"
+#include "backend/cuda/rules.h"
+#include "backend/draft_levels.h"
+#include "kernels/draft.h"
+
+namespace pf {
+
+// Drafts for several sequences on the device. The K steps of chains (forward, list, grow, feed
+// back) follow each other on the stream and come back in one copy; where a tree is among them, each
+// level comes back before the next one, since its rows' masks rest on which nodes there are.
+template <class A>
+class CudaDraft {
+ public:
+  CudaDraft(const CudaModel<A>& model, const CudaOptions& options, CudaForward<A>* forward,
+            cudaStream_t stream);
+
+  // Trees in the jobs' order, cleared first. n_layers: the model's first so many only; 0: all.
+  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees, int64_t n_layers = 0);
+  int64_t scratch_bytes() const;
+
+ private:
+  // n trees in one stretch of memory, so that one copy fetches them.
+  struct Layout {
+    int64_t n = 0;
+    int32_t q_capacity = 0;
+    size_t bytes() const;
+    kernels::DraftTrees at(std::byte* base) const;
+    void read(const std::byte* base, int64_t b, DraftTree* tree) const;
+  };
+
+  void grow_chains(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
+  void run_committed(std::span<const ProposeJob> jobs);
+  void grow_level(std::span<const ProposeJob> jobs, const Layout& layout, int32_t depth, int64_t n);
+  void feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t n);
+  void fetch(const Layout& layout, std::span<DraftTree> trees);
+  // The likeliest tokens of n logit rows from `first` on, to rows [first, first + n) of
+  // candidates_.
+  void list(int32_t first, int64_t n, const int32_t* open);
+  void list_on_host(int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out);
+
+  const CudaModel<A>& model_;
+  const int32_t chunk_rows_, top_n_, max_rows_;
+  CudaForward<A>* forward_;
+  const cudaStream_t stream_;
+
+  int64_t n_layers_ = 0;  // of the present call
+  DraftLevels levels_;
+  DraftLevels::Device device_;
+  Batch batch_;
+  std::vector<size_t> order_;  // jobs that draft, the longest chains first
+  std::vector<kernels::GrowRules> grow_;
+  std::vector<int32_t> roots_;
+  DeviceRules rules_;
+  Staging staging_;
+  Staging::Part<kernels::SamplingRules> sampling_;
+  Staging::Part<kernels::GrowRules> grow_rules_;
+  Staging::Part<kernels::TokenCount> counts_;
+  Staging::Part<kernels::TokenValue> biases_;
+  Staging::Part<int32_t> end_ids_;
+  DeviceBuffer<kernels::TokenValue> candidates_;  // [max_rows, top_n]
+  DeviceBuffer<kernels::TokenValue> slices_;      // scratch of the listing
+  DeviceBuffer<int32_t> n_listed_;                // [max_rows]
+  DeviceBuffer<int32_t> all_open_;                // [max_rows] zeros: every place is in use
+  DeviceBuffer<int32_t> open_[2];                 // [max_rows] of the present level and the next
+  DeviceBuffer<int32_t> tokens_;                  // [max_rows] of the next level
+  DeviceMemory trees_;
+  PinnedMemory host_;
+};
+
+}  // namespace pf

@@ -1,0 +1,203 @@
+// One forward pass of a Llama-like decoder, top to bottom, as launches on one stream.
+#include "backend/cuda/forward.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/gather_rows.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope_kv_write.h"
+#include "kernels/silu_mul.h"
+
+namespace pf {
+namespace {
+
+int32_t n_multiprocessors() {
+  int device = 0, n = 0;
+  cuda_check(cudaGetDevice(&device));
+  cuda_check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device));
+  return n;
+}
+
+// Partial results of attention: the groups of one row at least, and enough for a wide batch.
+int32_t n_parts(const CudaOptions& o) {
+  int64_t groups = (o.max_context + kMaxTreeNodes) / kernels::kGroupTokens + 1;
+  return static_cast<int32_t>(std::max<int64_t>({groups, 1024, 2 * int64_t{o.max_rows}}));
+}
+
+}  // namespace
+
+template <class A>
+CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, cudaStream_t stream)
+    : model_(m),
+      block_tokens_(o.block_tokens),
+      max_rows_(std::max(o.max_rows, o.head_chunk_rows)),
+      chunk_rows_(o.head_chunk_rows),
+      stream_(stream),
+      n_thread_blocks_((m.D == 64 ? 3 : 2) * n_multiprocessors()),  // as attention.h asks
+      kv_(m.L * o.n_blocks * 2 * m.G * o.block_tokens * m.D),
+      plane_{kv_.data(), m.L, o.n_blocks, m.G, o.block_tokens, m.D},
+      staging_(size_t{1} << 16),
+      plan_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens, m.sliding_window,
+             n_parts(o), n_thread_blocks_}),
+      residual_(max_rows_ * m.E),
+      angles_(max_rows_ * m.D),
+      qkv_(max_rows_ * m.qkv_width()),
+      normed_(max_rows_ * m.E),
+      queries_(max_rows_ * m.H * m.D),
+      attended_(max_rows_ * m.H * m.D),
+      gate_up_(max_rows_ * 2 * m.F),
+      activated_(max_rows_ * m.F),
+      part_values_(n_parts(o) * m.H * m.D),
+      part_states_(n_parts(o) * m.H * 2),
+      picked_(max_rows_ * m.E),
+      hidden_(max_rows_ * m.E),
+      chosen_(chunk_rows_ * m.E),
+      logits_(chunk_rows_ * m.head_rows) {
+  // A tile of keys is read whole; what no sequence has written must be finite.
+  cuda_check(cudaMemsetAsync(kv_.data(), 0, kv_.bytes(), stream_));
+}
+
+template <class A>
+int64_t CudaForward<A>::scratch_bytes() const {
+  size_t total = staging_.bytes();
+  for (const DeviceBuffer<float>* a :
+       {&residual_, &angles_, &qkv_, &part_values_, &part_states_, &picked_, &logits_})
+    total += a->bytes();
+  for (const DeviceBuffer<A>* a :
+       {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_})
+    total += a->bytes();
+  return static_cast<int64_t>(total);
+}
+
+template <class A>
+void CudaForward<A>::run(const Batch& batch, const int32_t* tokens, int64_t n_layers) {
+  const int64_t T = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
+  check(T <= max_rows_, "more rows than the backend was made for");
+  if (T == 0) return;
+  stage(batch);
+  View<float, 2> residual{residual_.data(), {T, model_.E}};
+  kernels::gather_rows<A, float>(
+      residual, View<const A, 2>{model_.embedding.data(), {model_.embedding_rows, model_.E}},
+      {tokens ? tokens : staging_.at(tokens_), {T}}, stream_);
+  kernels::rope_angles({angles_.data(), {T, 2, model_.D / 2}}, staging_.view(positions_),
+                       {model_.rope_inverse.data(), {model_.D / 2}}, model_.rope_factor, stream_);
+  if (n_layers == 0) n_layers = model_.L;
+  for (int64_t layer = 0; layer < n_layers; ++layer) run_layer(layer, T);
+  View<float, 2> picked{picked_.data(), {R, model_.E}};
+  kernels::gather_rows<float, float>(picked, residual, staging_.view(logit_rows_), stream_);
+  kernels::rms_norm(wide(hidden_, R, model_.E), View<const float, 2>(picked),
+                    {model_.final_norm.data(), {model_.E}}, model_.epsilon, stream_);
+}
+
+// What the launches read of this step, in one copy.
+template <class A>
+void CudaForward<A>::stage(const Batch& batch) {
+  staging_.begin();
+  tokens_ = staging_.put<int32_t>(batch.tokens);
+  positions_ = staging_.put<int32_t>(batch.positions);
+  logit_rows_ = staging_.put<int32_t>(batch.logit_rows);
+  masks_ = staging_.put<uint64_t>(batch.masks);
+  places_host_.clear();
+  for (size_t r = 0; r < batch.slots.size(); ++r)
+    places_host_.push_back(place_of(batch.segments[static_cast<size_t>(batch.row_segment[r])],
+                                    batch.slots[r], block_tokens_));
+  places_ = staging_.put<int32_t>(places_host_);
+  plan_attention(batch);
+  staging_.send(stream_);
+}
+
+template <class A>
+void CudaForward<A>::plan_attention(const Batch& batch) {
+  segments_.clear();
+  for (const Segment& s : batch.segments) segments_.push_back({s.first_row, s.n_rows, s.blocks});
+  kernels::AttentionRows rows{batch.positions, batch.visible, batch.masks, segments_};
+  work_.clear();
+  for (int32_t first = 0; first < batch.n_rows();) {
+    int32_t end = plan_.build(rows, first);
+    kernels::AttentionWork::Counts counts{static_cast<int32_t>(plan_.items().size()),
+                                          plan_.unit_tokens()};
+    work_.push_back({first, end, staging_.put<kernels::AttentionWork::Counts>({&counts, 1}),
+                     staging_.put(plan_.items()), staging_.put(plan_.runs()),
+                     staging_.put(plan_.item_rows()), staging_.put(plan_.row_parts()),
+                     staging_.put(plan_.tables())});
+    first = end;
+  }
+}
+
+template <class A>
+void CudaForward<A>::run_layer(int64_t layer, int64_t T) {
+  const CudaLayer<A>& w = model_.layers[static_cast<size_t>(layer)];
+  const int64_t E = model_.E, F = model_.F, H = model_.H, D = model_.D;
+  View<float, 2> residual{residual_.data(), {T, E}};
+  View<A, 2> normed = wide(normed_, T, E);
+  auto norm = [&](const DeviceBuffer<float>& weight) {
+    kernels::rms_norm(normed, View<const float, 2>(residual), {weight.data(), {E}}, model_.epsilon,
+                      stream_);
+  };
+  auto add_product = [&](const DeviceBuffer<A>& x, const CudaMatrix<A>& matrix) {
+    multiply(residual, View<const A, 2>{x.data(), {T, matrix.K}}, matrix,
+             {.bias = nullptr, .add = true}, stream_);
+  };
+
+  norm(w.attention_norm);
+  View<float, 2> qkv{qkv_.data(), {T, model_.qkv_width()}};
+  multiply(qkv, View<const A, 2>(normed), w.qkv, {}, stream_);
+  kernels::rope_kv_write<float, A>({queries_.data(), {T, H, D}}, plane_.layer(layer), qkv,
+                                   w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
+                                   {angles_.data(), {T, 2, D / 2}}, staging_.view(places_),
+                                   stream_);
+  attend(layer, T);
+  add_product(attended_, w.o);
+
+  norm(w.ffn_norm);
+  View<A, 2> gate_up = wide(gate_up_, T, 2 * F);
+  multiply(gate_up, View<const A, 2>(normed), w.gate_up, {}, stream_);
+  kernels::silu_mul(wide(activated_, T, F), View<const A, 2>(gate_up), stream_);
+  add_product(activated_, w.down);
+}
+
+template <class A>
+void CudaForward<A>::attend(int64_t layer, int64_t T) {
+  const int64_t H = model_.H, D = model_.D;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
+  kernels::AttentionParts parts{part_values_.data(), part_states_.data(),
+                                part_states_.size() / (2 * H)};
+  for (const Work& w : work_) {
+    kernels::AttentionWork work{staging_.at(w.counts),    staging_.at(w.items),
+                                staging_.at(w.runs),      staging_.at(w.item_rows),
+                                staging_.at(w.row_parts), staging_.at(w.tables),
+                                staging_.at(positions_),  staging_.at(masks_)};
+    kernels::attention(parts, View<const A, 3>{queries_.data(), {T, H, D}}, plane_.layer(layer),
+                       work, model_.sliding_window, scale, n_thread_blocks_, stream_);
+    kernels::attention_combine(
+        View<A, 3>{attended_.data() + w.first_row * H * D, {w.end_row - w.first_row, H, D}}, parts,
+        work, stream_);
+  }
+}
+
+template <class A>
+View<float, 2> CudaForward<A>::logits(View<const int32_t, 1> rows) {
+  const int64_t n = rows.shape[0], E = model_.E;
+  check(n <= chunk_rows_, "more logit rows at once than there is room for");
+  View<A, 2> chosen = wide(chosen_, n, E);
+  kernels::gather_rows<A, A>(chosen, View<const A, 2>{hidden_.data(), {max_rows_, E}}, rows,
+                             stream_);
+  View<float, 2> out{logits_.data(), {n, model_.head_rows}};
+  multiply(out, View<const A, 2>(chosen), model_.head, {}, stream_);
+  return out;
+}
+
+template <class A>
+View<float, 2> CudaForward<A>::logits(int32_t first, int32_t n) {
+  check(n <= chunk_rows_, "more logit rows at once than there is room for");
+  View<float, 2> out{logits_.data(), {n, model_.head_rows}};
+  multiply(out, View<const A, 2>{hidden_.data() + first * model_.E, {n, model_.E}}, model_.head, {},
+           stream_);
+  return out;
+}
+
+template class CudaForward<f16>;
+template class CudaForward<bf16>;
+
+}  // namespace pf

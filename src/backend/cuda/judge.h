@@ -1,0 +1,52 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/forward.h"
+#include "backend/cuda/rules.h"
+#include "kernels/accept.h"
+#include "kernels/sample.h"
+
+namespace pf {
+
+// The accept rule and known tokens' scores on the device, over the logit rows of the last forward
+// pass, in chunks of rows that the head's room holds.
+template <class A>
+class CudaJudge {
+ public:
+  CudaJudge(const CudaModel<A>& model, const CudaOptions& options, CudaForward<A>* forward,
+            cudaStream_t stream);
+
+  void accept(const Batch& batch, std::span<const AcceptJob> jobs, std::span<AcceptResult> results);
+  void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results);
+  int64_t scratch_bytes() const;
+
+ private:
+  static constexpr int32_t kMaxTop = 32;  // log-probabilities of so many likeliest tokens
+
+  void accept_chunk(const Batch& batch, std::span<const AcceptJob> jobs,
+                    std::span<AcceptResult> results);
+  void launch(int64_t n_rows, int32_t n_top);
+  // What came back, one copy: accepted [B], then top [rows, n_top].
+  void fetch(int64_t n_jobs, int64_t n_rows, int32_t n_top);
+
+  const CudaModel<A>& model_;
+  const int32_t chunk_rows_;
+  CudaForward<A>* forward_;
+  const cudaStream_t stream_;
+
+  DeviceRules rules_;
+  DeviceTreesOnHost trees_;
+  std::vector<const DraftTree*> job_trees_;
+  std::vector<int32_t> logit_rows_, row_sequence_, known_;
+  Staging staging_;
+  DeviceBuffer<kernels::RowLaw> laws_;   // [chunk]
+  DeviceBuffer<float> residual_;         // [chunk, V]
+  DeviceBuffer<kernels::TokenValue> q_;  // [chunk, q capacity]
+  DeviceMemory answers_;                 // accepted [chunk], top [chunk, kMaxTop]
+  PinnedMemory answers_host_;
+};
+
+}  // namespace pf

@@ -1,0 +1,18 @@
+// Stands in for the CUDA backend where no CUDA toolkit was there at build time.
+#include "backend/cuda/cuda_backend.h"
+
+namespace pf {
+
+int32_t n_cuda_devices(std::string* why_none) {
+  if (why_none) *why_none = "this build has no CUDA backend (no CUDA toolkit was found)";
+  return 0;
+}
+
+int64_t cuda_free_bytes() { return 0; }
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const Model&, const Model*, const CudaOptions&,
+                                                   ThreadPool&) {
+  return Status(Code::kUnavailable, "this build has no CUDA backend");
+}
+
+}  // namespace pf

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstring>
+
+#include "backend/cuda/device_memory.h"
+
+namespace pf {
+
+// The small arrays that one launch sequence reads, gathered in pinned memory and sent in one copy.
+//
+//   staging.begin();                       waits until the copy before has been read
+//   auto tokens = staging.put<int32_t>(batch.tokens);
+//   staging.send(stream);
+//   kernel(staging.at(tokens), ...);       good until the next begin()
+//
+// Room grows to what the largest step needed, then nothing is allocated any more.
+class Staging {
+ public:
+  template <class T>
+  struct Part {
+    size_t offset = 0;
+    int64_t n = 0;
+  };
+
+  explicit Staging(size_t bytes) : host_(bytes), device_(bytes) {
+    cuda_check(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming));
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging() { cuda_check(cudaEventDestroy(sent_)); }
+
+  void begin() {
+    cuda_check(cudaEventSynchronize(sent_));
+    used_ = 0;
+  }
+
+  template <class T>
+  Part<T> put(std::span<const T> values) {
+    Part<T> part = make<T>(static_cast<int64_t>(values.size()));
+    if (!values.empty())
+      std::memcpy(host_.data() + part.offset, values.data(), values.size_bytes());
+    return part;
+  }
+  // Room to be filled through host() before send().
+  template <class T>
+  Part<T> make(int64_t n) {
+    Part<T> part{used_, n};
+    used_ += (static_cast<size_t>(n) * sizeof(T) + 15) / 16 * 16;
+    if (used_ > host_.bytes()) grow();
+    return part;
+  }
+  template <class T>
+  std::span<T> host(Part<T> part) {
+    return {reinterpret_cast<T*>(host_.data() + part.offset), static_cast<size_t>(part.n)};
+  }
+
+  void send(cudaStream_t stream) {
+    // Kernels of earlier sends may still read the device's copy: the stream keeps the order.
+    if (used_ > device_.bytes()) {
+      cuda_check(cudaStreamSynchronize(stream));
+      device_ = DeviceMemory(host_.bytes());
+    }
+    if (used_ > 0)
+      cuda_check(
+          cudaMemcpyAsync(device_.as(), host_.data(), used_, cudaMemcpyHostToDevice, stream));
+    cuda_check(cudaEventRecord(sent_, stream));
+  }
+
+  template <class T>
+  T* at(Part<T> part) const {
+    return reinterpret_cast<T*>(device_.as() + part.offset);
+  }
+  template <class T>
+  View<const T, 1> view(Part<T> part) const {
+    return {at(part), {part.n}};
+  }
+  size_t bytes() const { return device_.bytes(); }
+
+ private:
+  void grow() {
+    PinnedMemory larger(2 * used_);
+    std::memcpy(larger.data(), host_.data(), host_.bytes());
+    host_ = std::move(larger);
+  }
+
+  PinnedMemory host_;
+  DeviceMemory device_;
+  size_t used_ = 0;
+  cudaEvent_t sent_ = nullptr;
+};
+
+}  // namespace pf

@@ -1,0 +1,88 @@
+#include "engine/device.h"
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
+#include "engine/memory_plan.h"
+
+namespace pf {
+namespace {
+
+CpuOptions::Weights cpu_weights(const std::string& type) {
+  if (type == "fp32") return CpuOptions::Weights::kF32;
+  if (type == "int8") return CpuOptions::Weights::kInt8;
+  if (type == "int4") return CpuOptions::Weights::kInt4;
+  return CpuOptions::Weights::kBf16;
+}
+
+std::string half_type(const EngineOptions& o, Device device) {
+  if (device == Device::kCuda) return o.dtype == "fp16" ? "fp16" : "bf16";
+  return o.dtype == "fp32" ? "fp32" : "bf16";
+}
+
+Result<std::unique_ptr<Backend>> on_cpu(const ResidentModel& r, ThreadPool& pool) {
+  CpuOptions o;
+  o.weights = cpu_weights(r.weights);
+  o.n_blocks = r.n_blocks;
+  o.block_tokens = r.block_tokens;
+  o.max_rows = r.max_rows;
+  o.max_context = r.max_context;
+  o.keep_hidden = r.keep_hidden;
+  return make_cpu_backend(*r.model, r.embedding_of, o, pool);
+}
+
+Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const ResidentModel& r,
+                                         ThreadPool& pool) {
+  if (r.keep_hidden)
+    return invalid("the CUDA backend keeps no hidden states for a head; use --device cpu");
+  CudaOptions o;
+  o.numbers = options.dtype == "fp16" ? CudaOptions::Numbers::kF16 : CudaOptions::Numbers::kBf16;
+  o.int4 = r.weights == "int4";
+  o.n_blocks = r.n_blocks;
+  o.block_tokens = r.block_tokens;
+  o.max_rows = r.max_rows;
+  o.max_context = r.max_context;
+  return make_cuda_backend(*r.model, r.embedding_of, o, pool);
+}
+
+}  // namespace
+
+Result<Device> choose_device(const EngineOptions& o) {
+  Device device = Device::kCpu;
+  if (o.device != "cpu") {
+    std::string why;
+    if (n_cuda_devices(&why) > 0)
+      device = Device::kCuda;
+    else if (o.device == "cuda")
+      return Status(Code::kUnavailable, "--device cuda: " + why + "; use --device cpu");
+  }
+  if (device == Device::kCpu && o.dtype == "fp16")
+    return invalid(
+        "--dtype fp16: the CPU computes in bf16 (FP16 files are converted once at load) or fp32");
+  if (device == Device::kCuda) {
+    if (o.dtype == "fp32")
+      return invalid("--dtype fp32: the CUDA kernels compute in fp16 or bf16; use --device cpu");
+    for (const std::string& type : {o.quantization, o.draft_quantization})
+      if (type == "int8")
+        return invalid("int8 weights have no CUDA kernels; use int4, none or --device cpu");
+  }
+  return device;
+}
+
+int64_t available_bytes(Device device) {
+  return device == Device::kCuda ? cuda_free_bytes() : available_memory_bytes();
+}
+
+std::string target_weights(const EngineOptions& o, Device device) {
+  return o.quantization != "none" ? o.quantization : half_type(o, device);
+}
+
+std::string draft_weights(const EngineOptions& o, Device device) {
+  return o.draft_quantization != "none" ? o.draft_quantization : half_type(o, device);
+}
+
+Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,
+                                              const ResidentModel& resident, ThreadPool& pool) {
+  return device == Device::kCuda ? on_cuda(options, resident, pool) : on_cpu(resident, pool);
+}
+
+}  // namespace pf

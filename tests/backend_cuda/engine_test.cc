@@ -1,0 +1,145 @@
+// Truth: losslessness, with the whole engine on the CUDA backend in the PTX machine: the text of
+// each request computed alone without drafts; and the CPU backend in float32.
+#include <map>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend_cuda/cuda_rig.h"
+#include "engine/step.h"
+#include "speculation/model_drafter.h"
+#include "speculation/ngram_drafter.h"
+
+namespace pf {
+namespace {
+
+struct Setting {
+  int32_t k = 0;
+  std::vector<int32_t> tree = {};
+  bool ngram = false, model = false;
+  int32_t n_blocks = 60;
+  bool cpu = false;
+};
+
+class CudaEngine {
+ public:
+  explicit CudaEngine(const Setting& run) : pool_(1), inbox_(64), outbox_(1024) {
+    Model target = bf16_model(cuda_shape());
+    TinyShape small = cuda_shape();
+    small.layers = 1;  // the target's first layer: right about as often as a draft is
+    Model draft = bf16_model(small);
+    CudaOptions o;
+    o.numbers = CudaOptions::Numbers::kF16;
+    o.n_blocks = run.n_blocks;
+    o.block_tokens = 8;
+    o.max_rows = 64;
+    o.max_context = 128;
+    o.head_chunk_rows = 33;
+    o.draft_top_n = 16;
+    StepParts parts;
+    parts.kv = {run.n_blocks, 8, run.model ? 2 : 1, true};
+    parts.scheduler = {8, 64, run.model ? 1 : -1};
+    if (run.cpu) {
+      CpuOptions c;
+      c.weights = CpuOptions::Weights::kF32;
+      c.n_blocks = run.n_blocks;
+      c.block_tokens = 8;
+      c.max_rows = 64;
+      c.max_context = 128;
+      parts.target = make_cpu_backend(target, nullptr, c, pool_).take();
+    } else {
+      parts.target = make_cuda_backend(target, nullptr, o, pool_).take();
+    }
+    if (run.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(run.model ? 2 : 1));
+    if (run.model) {
+      o.int4 = true;
+      parts.drafters.add(std::make_unique<ModelDrafter>(
+          "model", make_cuda_backend(draft, nullptr, o, pool_).take(), 1, 128));
+    }
+    parts.max_context = 128;
+    parts.num_speculative_tokens = run.k;
+    parts.speculation_tree = run.tree;
+    step_ = std::make_unique<Step>(std::move(parts), clock_, &inbox_, &outbox_);
+  }
+
+  // The texts of n requests at once, by number; even ones greedy, odd ones coupled.
+  std::map<uint64_t, std::vector<int32_t>> run(std::vector<uint64_t> numbers) {
+    for (uint64_t i : numbers) {
+      auto r = std::make_unique<Request>();
+      r->ticket = i;
+      r->prompt = text_of(6 + 9 * static_cast<int32_t>(i % 3), static_cast<int32_t>(i % 2));
+      r->sampling.temperature = i % 2 == 1 ? 2.0f : 0.0f;
+      r->has_seed = i % 2 == 1;
+      r->seed = 5 + i;
+      r->stop.max_new_tokens = 12;
+      step_->take(std::move(r));
+    }
+    std::map<uint64_t, std::vector<int32_t>> texts;
+    for (int steps = 0; !step_->idle() && steps < 1000; ++steps) {
+      step_->run();
+      while (auto e = outbox_.try_pop()) {
+        auto& t = texts[e->ticket];
+        t.insert(t.end(), e->tokens.begin(), e->tokens.end());
+        drafted += e->speculation.drafted;
+        accepted += e->speculation.accepted;
+      }
+    }
+    EXPECT_TRUE(step_->idle());
+    step_->check_integrity();
+    return texts;
+  }
+  int64_t n_preemptions() const { return step_->snapshot().n_preemptions; }
+
+  int64_t drafted = 0, accepted = 0;
+
+ private:
+  ThreadPool pool_;
+  Clock clock_{1'000'000};
+  BoundedQueue<std::unique_ptr<Request>> inbox_;
+  BoundedQueue<Event> outbox_;
+  std::unique_ptr<Step> step_;
+};
+
+// Every request alone, without drafts, each in an engine of its own.
+std::map<uint64_t, std::vector<int32_t>> alone(bool cpu, uint64_t n) {
+  std::map<uint64_t, std::vector<int32_t>> texts;
+  for (uint64_t i = 1; i <= n; ++i) texts.merge(CudaEngine({.cpu = cpu}).run({i}));
+  return texts;
+}
+
+class CudaLossless : public testing::Test {
+ protected:
+  void TearDown() override {
+    for (const auto& f : ptxvm::take_findings()) ADD_FAILURE() << ptxvm::to_text(f);
+  }
+};
+
+TEST_F(CudaLossless, PlainTextIsTheCpuBackends) {
+  auto cuda = alone(false, 4), cpu = alone(true, 4);
+  EXPECT_EQ(cuda.size(), 4u);
+  EXPECT_EQ(cuda, cpu);  // f16 beside f32: 2^-10 of logits whose first two differ by far more
+}
+
+TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
+  const auto want = alone(false, 6);
+  const std::vector<Setting> runs = {
+      {},
+      {.k = 3, .ngram = true},
+      {.k = 1, .model = true},
+      {.k = 4, .model = true},
+      {.k = 3, .ngram = true, .model = true},
+      {.k = 3, .tree = {2, 2, 1}, .model = true},
+      {.k = 3, .model = true, .n_blocks = 7},  // not all six fit: some are preempted
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    SCOPED_TRACE("run " + std::to_string(i));
+    CudaEngine engine(runs[i]);
+    EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
+    EXPECT_EQ(engine.run({2, 5}), (std::map<uint64_t, std::vector<int32_t>>{
+                                      {2, want.at(2)}, {5, want.at(5)}}));  // prefix hits
+    EXPECT_EQ(engine.drafted > 0, runs[i].k > 0);
+    EXPECT_TRUE(engine.accepted > 0 || !runs[i].model);
+    EXPECT_EQ(engine.n_preemptions() > 0, runs[i].n_blocks < 60);
+  }
+}
+
+}  // namespace
+}  // namespace pf

@@ -1,0 +1,169 @@
+// Truth: a transformer written out in float64 (tests/backend/tiny_model.h); and bit equality
+// between all ways to compute one row (invariant 7 of the step), on the PTX machine.
+#include <cmath>
+
+#include "backend_cuda/cuda_rig.h"
+#include "sampling/draft_tree.h"
+
+namespace pf {
+namespace {
+
+using Numbers = CudaOptions::Numbers;
+
+// The root mean square of the differences over that of the logits.
+double relative_noise(const std::vector<std::vector<float>>& got,
+                      const std::vector<std::vector<double>>& want) {
+  double differences = 0, squares = 0;
+  for (size_t p = 0; p < got.size(); ++p)
+    for (size_t i = 0; i < got[p].size(); ++i) {
+      differences += std::pow(static_cast<double>(got[p][i]) - want[p][i], 2);
+      squares += want[p][i] * want[p][i];
+    }
+  return std::sqrt(differences / squares);
+}
+
+TEST(CudaForward, MatchesTheDefinition) {
+  // A rounding to b bits behind the point is off by 2^-b / sqrt(12) of its power of two at the root
+  // mean square, at most 2^-(b+1) / sqrt(3) of the value. A layer rounds what enters 4 products,
+  // q, k, v, the weights of attention and gate and up: 10; 2 layers and the head's: 21, each passed
+  // on about as it is: sqrt(21 / 3) 2^-(b+1) = 1.3 * 2^-b; b = 7 for bf16, 10 for f16. Twice that.
+  TinyShape biased = cuda_shape(), wide = cuda_shape(), windowed = cuda_shape();
+  biased.bias = true;
+  wide.head_width = 128, wide.kv_heads = 1, wide.vocabulary = 77;
+  windowed.sliding_window = 7;
+  for (const TinyShape& shape : {cuda_shape(), biased, wide, windowed}) {
+    Model m = bf16_model(shape);
+    std::vector<int32_t> t = text_of(40);
+    for (int32_t& id : t) id %= static_cast<int32_t>(shape.vocabulary);
+    auto want = define_logits(m, t);
+    for (Numbers numbers : {Numbers::kBf16, Numbers::kF16}) {
+      CudaRig rig(m, {.numbers = numbers});
+      auto table = rig.table(5, 3);
+      Batch batch;
+      batch.add(t, 0, nullptr, table, Batch::Logits::kAll);
+      rig.backend->forward(batch);
+      EXPECT_LT(relative_noise(rig.logits(40), want),
+                2 * 1.3 * (numbers == Numbers::kF16 ? 0x1p-10 : 0x1p-7));
+    }
+  }
+}
+
+// Rows of the same text, however they come: one pass, chunks, single tokens, beside others.
+class CudaBits : public testing::TestWithParam<bool> {};
+
+TEST_P(CudaBits, ChunksDecodeAndNeighboursGiveTheBitsOfOnePass) {
+  Model m = bf16_model(cuda_shape());
+  CudaRig rig(m, {.int4 = GetParam()});
+  std::vector<int32_t> t = text_of(70);
+  auto table = rig.table(9, 3), other = rig.table(9, 100);
+  Batch batch;
+  batch.add(t, 0, nullptr, table, Batch::Logits::kAll);
+  rig.backend->forward(batch);
+  auto whole = rig.logits(70);
+  for (int32_t at = 0, round = 0; at < 70; ++round) {
+    int32_t n = std::min(at < 64 ? 1 + round * 13 % 29 : 1, 70 - at);
+    batch.clear();
+    // A neighbour of one row in front moves this one's rows to another place.
+    batch.add(std::span(t).first(1), 0, nullptr, table, Batch::Logits::kAll);
+    batch.add(std::span(t).subspan(static_cast<size_t>(at), static_cast<size_t>(n)), at, nullptr,
+              other, Batch::Logits::kAll);
+    rig.backend->forward(batch);
+    auto part = rig.logits(1 + n);
+    for (int32_t i = 0; i < n; ++i)
+      ASSERT_EQ(part[static_cast<size_t>(1 + i)], whole[static_cast<size_t>(at + i)])
+          << "row " << at + i;
+    at += n;
+  }
+}
+
+TEST_P(CudaBits, TreeNodesHaveTheBitsOfTheirChains) {
+  Model m = bf16_model(cuda_shape());
+  CudaRig rig(m, {.int4 = GetParam()});
+  std::vector<int32_t> t = text_of(61);  // the tree's paths cross the tile at 64
+  DraftTree tree;
+  for (int32_t i = 0; i < 3; ++i) tree.add_one_hot(10 + i, DraftTree::kRoot);
+  for (int32_t i = 0; i < 3; ++i) tree.add_one_hot(20 + i, i);
+  tree.add_one_hot(30, 4);
+  for (int32_t d = 0; d < 3; ++d) tree.add_one_hot(40 + d, tree.size() - 1);
+  auto table = rig.table(12, 0), chain_table = rig.table(12, 100);
+  Batch batch;
+  batch.add(std::span(t).first(60), 0, nullptr, table, Batch::Logits::kNone);
+  rig.backend->forward(batch);
+  batch.clear();
+  batch.add(std::span(t).last(1), 60, &tree, table, Batch::Logits::kLast);
+  rig.backend->forward(batch);
+  auto rows = rig.logits(1 + tree.size());
+  for (int32_t leaf : {3, 5, tree.size() - 1}) {
+    std::vector<int32_t> path;
+    for (int32_t n = leaf; n >= 0; n = tree.parents[static_cast<size_t>(n)])
+      path.insert(path.begin(), n);
+    std::vector<int32_t> chain = t;
+    for (int32_t n : path) chain.push_back(tree.tokens[static_cast<size_t>(n)]);
+    batch.clear();
+    batch.add(chain, 0, nullptr, chain_table, Batch::Logits::kAll);
+    rig.backend->forward(batch);
+    auto want = rig.logits(static_cast<int32_t>(chain.size()));
+    for (size_t d = 0; d < path.size(); ++d)
+      ASSERT_EQ(rows[static_cast<size_t>(1 + path[d])], want[61 + d]) << "node " << path[d];
+  }
+}
+
+TEST_P(CudaBits, SharedPrefixMovedPathsAndCopiedBlocks) {
+  Model m = bf16_model(cuda_shape());
+  CudaRig rig(m, {.int4 = GetParam()});
+  std::vector<int32_t> t = text_of(24);
+  auto table = rig.table(6, 0);
+  Batch batch;
+  batch.add(t, 0, nullptr, table, Batch::Logits::kAll);
+  rig.backend->forward(batch);
+  auto whole = rig.logits(24);
+  // Two sequences share 16 tokens; the second has its own copy of the third block.
+  auto sibling = table;
+  sibling[2] = 150, sibling[3] = 151;
+  rig.backend->copy_blocks(std::vector<BlockCopy>{{table[2], sibling[2]}});
+  batch.clear();
+  batch.add(std::span(t).last(1), 23, nullptr, table, Batch::Logits::kLast);
+  batch.add(std::span(t).last(1), 23, nullptr, sibling, Batch::Logits::kLast);
+  rig.backend->forward(batch);
+  auto both = rig.logits(2);
+  EXPECT_EQ(both[0], whole[23]);
+  EXPECT_EQ(both[1], whole[23]);
+  // A tree whose second branch is kept: its K and V move behind the committed ones.
+  DraftTree tree;
+  tree.add_one_hot(7, DraftTree::kRoot);
+  tree.add_one_hot(8, DraftTree::kRoot);
+  tree.add_one_hot(9, 0);
+  tree.add_one_hot(11, 1);
+  batch.clear();
+  batch.add(std::span(t).last(1), 23, &tree, table, Batch::Logits::kLast);
+  rig.backend->forward(batch);
+  rig.backend->move_slots(std::vector<SlotMove>{{0, 25, 24}, {0, 27, 25}});
+  batch.clear();
+  std::vector<int32_t> next = {12};
+  batch.add(next, 26, nullptr, table, Batch::Logits::kLast);
+  rig.backend->forward(batch);
+  auto moved = rig.logits(1);
+  std::vector<int32_t> all = t;
+  for (int32_t token : {8, 11, 12}) all.push_back(token);
+  auto fresh = rig.table(6, 100);
+  batch.clear();
+  batch.add(all, 0, nullptr, fresh, Batch::Logits::kLast);
+  rig.backend->forward(batch);
+  EXPECT_EQ(moved[0], rig.logits(1)[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, CudaBits, testing::Bool(), [](const auto& info) {
+  return info.param ? std::string("Int4") : std::string("Bf16");
+});
+
+TEST(CudaForward, RefusesShapesThatNoKernelServes) {
+  ThreadPool pool(1);
+  Model narrow = tiny_model({.head_width = 32});
+  auto refused = make_cuda_backend(narrow, nullptr, {.n_blocks = 4, .max_context = 16}, pool);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().message(),
+            "the CUDA kernels serve heads of width 64 and 128, not 32; run it with --device cpu");
+}
+
+}  // namespace
+}  // namespace pf

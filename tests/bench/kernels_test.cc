@@ -1,0 +1,161 @@
+// Truth: the command as a script calls it. Everything runs on a tiny model and leaves a complete
+// JSON; how fast is nobody's business here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "bench/bench_model.h"
+#include "bench/probes.h"
+
+namespace pf {
+namespace {
+
+using Json = nlohmann::json;
+
+// Runs the built program; its exit code.
+int bench(const std::string& arguments, const std::string& output) {
+  std::string command = std::string(PF_BENCH_PROGRAM) + " " + arguments + " >" + output + " 2>&1";
+  int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+class BenchProgram : public testing::Test {
+ protected:
+  BenchProgram() : folder_(testing::TempDir() + "pilotfish-bench." + std::to_string(getpid())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~BenchProgram() override { std::filesystem::remove_all(folder_); }
+  std::string in(const char* name) const { return folder_ + "/" + name; }
+  std::string said() const {
+    std::ifstream file(in("out"));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string folder_;
+};
+
+TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
+  ASSERT_EQ(bench("kernels --quick --model tiny --threads 1,2 --json " + in("j"), in("out")), 0)
+      << said();
+  std::ifstream file(in("j"));
+  Json j = Json::parse(file);
+  EXPECT_EQ(j["command"], "kernels");
+  EXPECT_EQ(j["sections"]["probes"].size(), 2u);
+  // Per dtype and threads: the layers at 5 row counts, 5 kinds of matrices at one.
+  EXPECT_EQ(j["sections"]["products"].size(), 3u * 2 * (5 + 5));
+  EXPECT_EQ(j["sections"]["attention"].size(), 2u * 3);
+  EXPECT_EQ(j["sections"]["rows"].size(), 3u * 3);
+  EXPECT_EQ(j["sections"]["step"].size(), 3u * 2 * (4 + 3));  // m = 1, 4, 8, 12 and 4, 8, 12
+  EXPECT_EQ(j["sections"]["step host time"].size(), 2u * 4);
+  std::set<std::string> grown;
+  for (const Json& line : j["sections"]["growth"]) grown.insert(line["what"]);
+  EXPECT_EQ(grown.size(), 8u);
+  for (const Json& line : j["sections"]["growth"]) EXPECT_GT(line["us"], 0.0) << line;
+  std::set<std::string> ids;
+  for (const Json& goal : j["goals"]) {
+    for (const char* key : {"id", "name", "value", "goal", "pass"})
+      EXPECT_TRUE(goal.contains(key)) << key << " is missing in " << goal;
+    EXPECT_TRUE(goal["pass"].is_boolean());
+    EXPECT_TRUE(ids.insert(goal["id"]).second) << goal["id"] << " stands twice";
+  }
+  for (const char* id : {"C1.bf16.1t@tiny", "C2.int4.2t@tiny", "C3.T4.bf16.1t@tiny", "C8.k0",
+                         "growth.step.k4", "growth.tokenise"})
+    EXPECT_TRUE(ids.contains(id)) << id;
+}
+
+TEST_F(BenchProgram, QuickDecodeLeavesACompleteJson) {
+  ASSERT_EQ(
+      bench("decode --quick --model tiny --dtype bf16,int8 --threads 1,2 --sequences 1,3 --k 0,2 "
+            "--tokens 8 --json " +
+                in("j"),
+            in("out")),
+      0)
+      << said();
+  std::ifstream file(in("j"));
+  Json j = Json::parse(file);
+  EXPECT_EQ(j["sections"]["start"].size(), 2u * 2);
+  EXPECT_EQ(j["sections"]["decode"].size(), 2u * 2 * 2 * 2);
+  for (const Json& line : j["sections"]["decode"]) EXPECT_GE(line["tokens/step"], 1.0) << line;
+  EXPECT_TRUE(j["goals"].is_array());
+}
+
+// One request a line, one answer a line, and a wrong request does not end the worker.
+TEST_F(BenchProgram, WorkerAnswersLineByLine) {
+  std::ofstream(in("requests"))
+      << R"({"op": "info"})"
+         "\n"
+         R"({"op": "decode", "prompts": [[1, 2, 3], [4, 5]], "n": 6, "k": 0})"
+         "\n"
+         R"({"op": "decode", "prompts": [[1, 2, 3], [4, 5]], "n": 6, "k": 3})"
+         "\n"
+         R"({"op": "decode", "prompts": [[1, 999]], "n": 6, "k": 0})"
+         "\n"
+         R"({"op": "decode", "prompts": "no", "n": 6, "k": 0})"
+         "\n"
+         R"({"op": "rows", "m": 3, "seconds": 0.001})"
+         "\n"
+         R"({"op": "rows", "m": 17, "seconds": 0.001})"
+         "\n"
+         "no json\n";
+  ASSERT_EQ(bench("worker --model tiny --threads 1 <" + in("requests"), in("out")), 0) << said();
+  std::ifstream file(in("out"));
+  std::vector<Json> answers;
+  for (std::string line; std::getline(file, line);) answers.push_back(Json::parse(line));
+  ASSERT_EQ(answers.size(), 8u);
+  EXPECT_EQ(answers[0]["dtype"], "bf16");
+  for (const Json& tokens : answers[1]["tokens"]) EXPECT_EQ(tokens.size(), 6u);
+  EXPECT_EQ(answers[1]["steps"], 5);                      // behind the step that ran the prompts
+  EXPECT_EQ(answers[2]["tokens"], answers[1]["tokens"]);  // drafts change no token
+  EXPECT_GT(answers[5]["step_s"], 0.0);
+  for (size_t i : {3, 4, 6, 7}) EXPECT_TRUE(answers[i].contains("error")) << answers[i];
+}
+
+TEST_F(BenchProgram, RefusesInOneLine) {
+  for (const char* arguments : {"kernels --model /no/such.gguf --part step --quick",
+                                "kernels --dtype int3 --quick", "kernels --part nothing", "nothing",
+                                "", "kernels --quick --part rows --model tiny --json /no/such/f",
+                                "decode --model /no/such.gguf", "worker",
+                                "worker --model tiny --draft d.gguf", "decode --dtype int3"}) {
+    EXPECT_EQ(bench(arguments, in("out")), 2) << arguments;
+    std::string text = said();
+    EXPECT_THAT(text.substr(text.rfind("pilotfish-bench: ")), testing::EndsWith("\n"));
+  }
+}
+
+TEST(SyntheticModel, IsAFunctionOfTheSeedAndHasTheShape) {
+  for (auto weights :
+       {CpuOptions::Weights::kBf16, CpuOptions::Weights::kInt8, CpuOptions::Weights::kInt4}) {
+    Result<Model> a = synthetic_model("tiny", weights, 1), b = synthetic_model("tiny", weights, 1),
+                  c = synthetic_model("tiny", weights, 2);
+    auto bytes = [](const Result<Model>& m) {
+      std::span<const std::byte> d = m->layers[1].down.data;
+      return std::vector<std::byte>(d.begin(), d.end());
+    };
+    EXPECT_EQ(bytes(a), bytes(b));
+    EXPECT_NE(bytes(a), bytes(c));
+    EXPECT_EQ(a->layers.size(), 2u);
+    EXPECT_EQ(a->head.rows(), 256);
+    ThreadPool pool(1);
+    EXPECT_TRUE(check_finite(*a, pool).ok());
+  }
+  EXPECT_FALSE(synthetic_model("huge", CpuOptions::Weights::kBf16, 1).ok());
+}
+
+TEST(Probes, CountWhatTheyRead) {
+  ProbeMemory memory(1 << 20);
+  for (int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    Load read = read_probe(memory, pool);
+    // A part of the memory per thread, in one piece: all of it, every time.
+    EXPECT_EQ(read(), 1 << 20);
+    EXPECT_EQ(read(), 1 << 20);
+  }
+}
+
+}  // namespace
+}  // namespace pf

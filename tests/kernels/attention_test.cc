@@ -1,0 +1,313 @@
+// Truth: softmax(q k) v over the keys that a row sees, as a float64 loop (level 1), and the row
+// itself: it has the same bits alone, in a batch, in a tree, in chunks, with and without sharing.
+#include "kernels/attention_scene.h"
+#include "kernels/budget.h"
+
+namespace pf::kernels {
+namespace {
+
+constexpr int32_t kSplits = 1 << 20, kGroups = 0;  // min_blocks: one unit or the other
+
+class Attention : public Scheduled {};
+
+// A weight and the result are rounded to T (half an ulp each: u = 2^-11 or 2^-8 / 2); a float score
+// of D products below 20 is off by 2^-24 * 64 * 20 at most and exp2 by 2 ulp: 2^-13 of the mass.
+template <class T>
+void expect_definition(Scene<T>& scene, const Shape& shape, int32_t min_blocks) {
+  auto got = scene.run(1000, min_blocks);
+  const double u = std::is_same_v<T, f16> ? 0x1p-11 : 0x1p-8;
+  for (int32_t r = 0; r < scene.n_rows(); ++r)
+    for (int32_t h = 0; h < shape.H; ++h) {
+      auto [want, mass] = scene.expected(r, h);
+      for (size_t d = 0; d < want.size(); ++d)
+        ASSERT_NEAR(to_float(got.at(scene.row_tokens()[size_t(r)]).out[size_t(h * shape.D) + d]),
+                    want[d], u * (mass[d] + std::abs(want[d])) + 0x1p-13 * mass[d])
+            << "row " << r << " head " << h << " element " << d;
+    }
+}
+
+template <class T>
+void expect_same(const Rows<T>& some, const Rows<T>& all) {
+  for (const auto& [token, row] : some) {
+    ASSERT_TRUE(all.contains(token)) << token;
+    const Row<T>& other = all.at(token);
+    EXPECT_EQ(bits_of(row.out), bits_of(other.out)) << "token " << token;
+    for (auto [mine, others] :
+         {std::pair(&row.splits, &other.splits), {&row.groups, &other.groups}})
+      if (!mine->empty() && !others->empty()) {
+        EXPECT_EQ(*mine, *others) << "parts of token " << token;
+      }
+  }
+}
+
+// One scene in units of splits and of groups.
+template <class T>
+Rows<T> both_units(Scene<T> scene) {
+  Rows<T> rows = scene.run(1000, kSplits);
+  for (auto& [token, row] : scene.run(1000, kGroups)) {
+    EXPECT_EQ(bits_of(row.out), bits_of(rows[token].out)) << "token " << token;
+    rows[token].groups = row.groups;
+  }
+  return rows;
+}
+
+Member sequence(uint32_t name, size_t fed, size_t plain) {
+  return {tokens(name, 0, fed), tokens(name, fed, fed + plain), {}, {}};
+}
+// A tree of 8 nodes: two children of the root, one of them with a long arm, a branch on the way.
+Member with_tree(Member m, uint32_t name) {
+  m.parents = {-1, -1, 0, 1, 2, 2, 4, 6};
+  m.nodes = tokens(name, 90000, 90008);
+  return m;
+}
+
+TEST_P(Attention, ARowIsTheDefinition) {
+  for (Shape shape : {Shape{4, 2, 64}, Shape{3, 1, 128}, Shape{9, 3, 64, 32}, Shape{2, 2, 128}})
+    for (int32_t min_blocks : {kSplits, kGroups}) {
+      std::vector<Member> members = {sequence(1, 0, 1),   sequence(2, 63, 1),
+                                     sequence(3, 64, 2),  sequence(4, 255, 1),
+                                     sequence(5, 256, 1), with_tree(sequence(6, 300, 1), 7)};
+      Scene<f16> half(shape, members);
+      expect_definition(half, shape, min_blocks);
+      Scene<bf16> brain(shape, members);
+      expect_definition(brain, shape, min_blocks);
+    }
+}
+
+// Where a window opens in the middle of a tile, at its edge, in the first split and beyond.
+TEST_P(Attention, AWindowIsTheDefinition) {
+  for (int32_t window : {1, 64, 100, 300})
+    for (int32_t min_blocks : {kSplits, kGroups}) {
+      Shape shape{4, 2, 64, 16, window};
+      Scene<f16> scene(shape, {sequence(1, 0, 1), sequence(2, 130, 3),
+                               with_tree(sequence(3, 638, 2), 4), sequence(5, 260, 20)});
+      expect_definition(scene, shape, min_blocks);
+    }
+}
+
+// Beyond one group: 2,200 positions, parts of parts.
+TEST_P(Attention, ALongRowIsTheDefinition) {
+  Shape shape{2, 1, 64};
+  Scene<f16> scene(shape, {sequence(1, 2199, 2), sequence(2, 2047, 2)});
+  expect_definition(scene, shape, kSplits);
+  expect_definition(scene, shape, kGroups);
+}
+
+TEST_P(Attention, NoRowsDoNothing) {
+  Scene<f16> scene({}, {});
+  uint64_t before = ptxvm::n_launches();
+  EXPECT_TRUE(scene.run(1, kSplits).empty());
+  EXPECT_EQ(ptxvm::n_launches(), before);
+}
+
+template <class T>
+void expect_bits_of_a_row_alone(Shape shape) {
+  const std::vector<Member> members = {sequence(1, 70, 1), with_tree(sequence(2, 300, 1), 3),
+                                       sequence(4, 0, 22), with_tree(sequence(5, 511, 3), 6),
+                                       sequence(7, 2050, 2)};
+  Scene<T> all(shape, members);
+  auto together = both_units(all);
+  expect_same(together, all.run(1000, kSplits, 1));
+  expect_same(together, all.run(14, kSplits));  // several plans, one after the other
+  for (const Member& m : members) {  // each row as the only one of its step, without a tree
+    std::vector<Token> path = m.fed;
+    for (Token t : m.plain) {
+      expect_same(both_units(Scene<T>(shape, {{path, {t}, {}, {}}})), together);
+      path.push_back(t);
+    }
+    for (size_t i = 0; i < m.nodes.size(); ++i) {
+      std::vector<Token> above;
+      for (int32_t n = m.parents[i]; n >= 0; n = m.parents[size_t(n)])
+        above.insert(above.begin(), m.nodes[size_t(n)]);
+      above.insert(above.begin(), path.begin(), path.end());
+      expect_same(both_units(Scene<T>(shape, {{above, {m.nodes[i]}, {}, {}}})), together);
+    }
+  }
+}
+
+TEST_P(Attention, ARowAloneHasTheBitsItHasInABatchAndInATree) {
+  expect_bits_of_a_row_alone<f16>({4, 2, 64});
+  expect_bits_of_a_row_alone<bf16>({3, 1, 128});
+}
+TEST_P(Attention, AWindowedRowAloneHasTheSameBits) {
+  expect_bits_of_a_row_alone<f16>({4, 2, 64, 16, 90});
+}
+
+// The same fold on the host: what attention() leaves of a group is what attention_combine() makes
+// of its splits, to the bit, so it cannot matter which of them folds.
+TEST_P(Attention, TheSplitsOfAGroupFoldToItsPart) {
+  auto rows = both_units(Scene<f16>({2, 1, 64}, {sequence(1, 2300, 1), sequence(2, 900, 30)}));
+  for (const auto& [token, row] : rows)
+    for (size_t g = 0; g < row.groups.size(); ++g) {
+      std::vector<float> total = row.splits[8 * g];
+      for (size_t s = 8 * g + 1; s < std::min(8 * g + 8, row.splits.size()); ++s)
+        for (size_t h = 0; h < 2 * 66; h += 66) {
+          const std::vector<float>& part = row.splits[s];
+          float max = std::max(total[h], part[h]);
+          float a = std::exp2(total[h] - max), b = std::exp2(part[h] - max);
+          total[h] = max;
+          for (size_t i = h + 1; i < h + 66; ++i) total[i] = std::fma(part[i], b, total[i] * a);
+        }
+      EXPECT_EQ(total, row.groups[g]) << "token " << token << " group " << g;
+    }
+}
+
+TEST_P(Attention, ATreeThatTheDeviceGrowsHasTheSameBits) {
+  Scene<f16> scene({4, 2, 64},
+                   {with_tree(sequence(1, 60, 1), 2), with_tree(sequence(3, 255, 1), 4)});
+  expect_same(scene.run(1000, kSplits, 3, false), scene.run(1000, kSplits));
+}
+
+TEST_P(Attention, ACapturedLaunchServesAnotherPlan) {
+  Scene<f16> scene({4, 2, 64}, {sequence(1, 700, 1), with_tree(sequence(2, 300, 1), 3)});
+  auto rows = scene.run(1000, kSplits);
+  for (auto [captured, then] : {std::pair(kSplits, kGroups), {kGroups, kSplits}}) {
+    std::vector<f16> want, got = scene.replay(100, captured, then);
+    for (Token t : scene.row_tokens())
+      want.insert(want.end(), rows[t].out.begin(), rows[t].out.end());
+    EXPECT_EQ(bits_of(got), bits_of(want));
+  }
+}
+
+TEST_P(Attention, ChunksOfAPromptGiveTheSameBits) {
+  const Shape shape{4, 1, 64};
+  auto whole = both_units(Scene<f16>(shape, {sequence(1, 0, 330)}));
+  expect_same(Scene<f16>(shape, {sequence(1, 0, 65)}).run(1000, kSplits), whole);
+  expect_same(Scene<f16>(shape, {sequence(1, 65, 250)}).run(1000, kSplits), whole);
+  expect_same(Scene<f16>(shape, {sequence(1, 315, 15)}).run(1000, kGroups), whole);
+}
+
+// Four sequences with a common prefix of 320 tokens, held in the same blocks or each in its own.
+TEST_P(Attention, ASharedPrefixGivesTheSameBits) {
+  const Shape shape{4, 2, 64};
+  std::vector<Member> members;
+  for (uint32_t name = 1; name <= 4; ++name) {
+    Member m = sequence(name, 320 + 9 * name, 1);
+    std::vector<Token> prefix = tokens(9, 0, 320);
+    std::copy(prefix.begin(), prefix.end(), m.fed.begin());
+    members.push_back(name == 2 ? with_tree(m, 8) : m);
+  }
+  std::vector<Member> sharing = members;
+  for (size_t i = 1; i < 4; ++i) sharing[i].shares = 0, sharing[i].shared = 20;
+  for (int32_t min_blocks : {kSplits, kGroups}) {
+    Scene<f16> apart(shape, members), shared(shape, sharing);
+    expect_same(apart.run(1000, min_blocks), shared.run(1000, min_blocks));
+    expect_definition(shared, shape, min_blocks);
+  }
+}
+
+Member with_chain(Member m, uint32_t name, int32_t n) {
+  for (int32_t i = 0; i < n; ++i) m.parents.push_back(i - 1);
+  m.nodes = tokens(name, 90000, 90000 + static_cast<size_t>(n));
+  return m;
+}
+
+// No bank conflict. The keys, values and queries are whole sectors; the numbers of a row (its part,
+// position, state) are not, which is the one per cent (bound set after seeing 1.011).
+TEST(AttentionBudget, KernelsStayWithinTheirBudgets) {
+  ptxvm::clear_measures();
+  for (Shape shape : {Shape{4, 2, 64, 16, 0}, Shape{3, 1, 128, 16, 500}}) {
+    std::vector<Member> members = {sequence(1, 600, 1),
+                                   with_tree(sequence(2, 300, 1), 3),
+                                   sequence(4, 100, 24),
+                                   sequence(5, 64, 5),
+                                   with_tree(sequence(6, 3, 1), 7),
+                                   with_chain(sequence(8, 3, 1), 9, 12),
+                                   with_chain(sequence(10, 190, 1), 11, 12)};
+    Scene<f16>(shape, members).run(1000, kSplits);
+    Scene<f16>(shape, members).run(1000, kGroups);
+    Scene<bf16>(shape, members).run(1000, kSplits);
+    Scene<bf16>(shape, members).run(1000, kGroups);
+  }
+  expect_within({0.95, 1, 1.02}, "attention_kernel");
+  expect_within({0.95, 1, 1}, "attention_combine_kernel");
+}
+
+uint64_t sectors_of_attention() {
+  uint64_t sum = 0;
+  for (const ptxvm::Measure& m : ptxvm::kernel_measures())
+    if (m.kernel.find("attention_kernel") != std::string::npos) sum += m.sectors;
+  return sum;
+}
+
+// 2,048 common tokens of keys and values are 2 x 2048 x 2 x 128 bytes = 32,768 sectors. A part has
+// 4 heads x 256 bytes = 32 sectors; up to 16 queries write it once, more fold 8 splits into it by 8
+// writes and 7 reads. What each reads alone, queries, tables and the numbers of rows are the rest
+// (bound set after seeing 6.3 and 5.6 %).
+TEST(AttentionBudget, ASharedPrefixIsReadOnce) {
+  const Shape shape{4, 2, 64};
+  auto read = [&](std::vector<Member> members) {
+    ptxvm::clear_measures();
+    Scene<f16>(shape, std::move(members)).run(1000, kGroups);
+    return sectors_of_attention();
+  };
+  std::vector<Member> apart, shared;
+  for (uint32_t name = 1; name <= 4; ++name) {
+    apart.push_back(sequence(1, 2048, 1));
+    apart.back().plain = tokens(name + 1, 0, 1);
+    shared.push_back(apart.back());
+    if (name > 1) shared.back().shares = 0, shared.back().shared = 128;
+  }
+  EXPECT_LE(read(shared), 1.07 * (32768 + 4 * 32));
+  EXPECT_GE(read(apart), 4 * 32768u);
+  // nine rows of one sequence
+  EXPECT_LE(read({with_tree(sequence(1, 2048, 1), 9)}), 1.07 * (32768 + 9 * 480));
+}
+
+// What the sampler's NaN check must see: a query of NaN is NaN in its own row and head alone, and
+// keys whose scores are all -inf are no keys, unless there is no other.
+TEST_P(Attention, NanAndInfinityStandWhereTheyBelong) {
+  const Shape shape{2, 1, 64};
+  std::vector<Member> members = {sequence(1, 300, 3)};
+  const Token row = members[0].plain[1];
+  auto plain = Scene<bf16>(shape, members).run(100, kSplits);
+  auto broken = Scene<bf16>(shape, members, {{{row, kQuery}, NAN}}).run(100, kSplits);
+  for (Token t : members[0].plain) {
+    if (t != row) {
+      EXPECT_EQ(bits_of(broken.at(t).out), bits_of(plain.at(t).out));
+      continue;
+    }
+    for (bf16 v : broken.at(t).out) EXPECT_TRUE(std::isnan(to_float(v)));
+  }
+
+  std::map<std::pair<Token, int32_t>, float> hidden;  // scores of the first 299 keys: -1e30 1e30 64
+  for (Token t : members[0].fed) hidden[{t, kKey}] = -1e30f;
+  hidden[{members[0].fed.back(), kKey}] = 0;  // and one of 0
+  hidden[{row, kQuery}] = 1e30f;
+  for (Token t : members[0].plain) hidden[{t, kKey}] = -1e30f;
+  for (int32_t unit : {kSplits, kGroups}) {
+    auto one = Scene<bf16>(shape, members, hidden).run(100, unit);
+    auto value = vector_of<bf16>(members[0].fed.back(), kValue, 0, shape.D);
+    value.insert(value.end(), value.begin(), value.end());  // both heads see the one key
+    EXPECT_EQ(bits_of(one.at(row).out), bits_of(value));
+  }
+  hidden[{members[0].fed.back(), kKey}] = -1e30f;
+  auto none = Scene<bf16>(shape, members, hidden).run(100, kSplits);
+  for (bf16 v : none.at(row).out) EXPECT_TRUE(std::isnan(to_float(v)));
+}
+
+TEST_P(Attention, ARowWithoutPartsIsZero) {
+  DeviceArray<f16> out(std::vector<f16>(2 * 64, f16{0x7e00}));
+  DeviceArray<AttentionRowParts> parts(std::vector<AttentionRowParts>(1));
+  DeviceArray<AttentionWork::Counts> counts(std::vector<AttentionWork::Counts>(1));
+  AttentionWork work;
+  work.row_parts = parts.data();
+  work.counts = counts.data();
+  attention_combine(View<f16, 3>{out.data(), {1, 2, 64}}, {}, work, nullptr);
+  EXPECT_EQ(bits_of(out.host()), std::vector<uint16_t>(2 * 64));
+}
+
+TEST(AttentionDeathTest, WhatItIsNotMadeForIsRefused) {
+  auto launch = [](int64_t D, int64_t H, int64_t G) {
+    attention<f16>({}, View<const f16, 3>{nullptr, {1, H, D}}, {nullptr, 1, 1, G, 16, D}, {}, 0, 1,
+                   1, nullptr);
+  };
+  EXPECT_DEATH(launch(96, 2, 1), "head width must be 64 or 128");
+  EXPECT_DEATH(launch(64, 3, 2), "do not fit each other");
+  EXPECT_DEATH(launch(64, 65, 1), "do not fit each other");
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, Attention, testing::Values(0u, 1u, 2u));
+
+}  // namespace
+}  // namespace pf::kernels
