@@ -185,7 +185,7 @@ TEST_P(AcceptCases, TheDeviceKeepsAndDrawsWhatTheHostDoes) {
   for (int round = 0; round < 2; ++round) {
     ptxvm::settings().seed = static_cast<uint32_t>(round * 17);
     std::vector<SamplingCase> cases;
-    for (int i = 0; i < 120; ++i) cases.push_back(random_case(rng, V));
+    for (int i = 0; i < 80; ++i) cases.push_back(random_case(rng, V));
     const Judged judged = judge_on_device(cases, V, n_top);
     for (size_t b = 0; b < cases.size(); ++b) {
       const AcceptResult want = cases[b].on_host(V);
