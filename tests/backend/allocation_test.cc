@@ -12,13 +12,14 @@ namespace {
 std::atomic<int64_t> n_allocations{0};
 }  // namespace
 
-void* operator new(size_t bytes) {
+// Not inlined: GCC would see `new` meet `free` and warn.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(bytes ? bytes : 1)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace pf {
 namespace {
