@@ -18,6 +18,7 @@ struct Run {
   int32_t draft_layers = 0;
   int32_t kv_blocks = 400;
   int32_t block_size = 16;
+  const char* draft_length = "fixed";  // K is what the test says
 };
 
 class RealEngine {
@@ -28,6 +29,7 @@ class RealEngine {
     o.drafts = {{"", draft_model_path()}, {"", draft_head_path()}};
     o.speculation = run.speculation;
     o.num_speculative_tokens = run.k;
+    o.draft_length = run.draft_length;
     o.draft_layers = run.draft_layers;
     o.speculation_tree = run.tree;
     o.kv_blocks = run.kv_blocks;
@@ -142,6 +144,14 @@ TEST_P(RealModel, SuffixesAndAHead) {
   }
 }
 
+TEST_P(RealModel, LengthsThatFollowTimeAndAcceptance) {
+  for (const char* rule : {"adaptive", "window", "rate"}) {
+    RealEngine engine({.speculation = {"ngram", "model"}, .k = 8, .draft_length = rule});
+    for (size_t n : {1, 7, 16}) expect_plain(&engine, n, GetParam());
+    EXPECT_GT(engine.accepted, 0) << rule;
+  }
+}
+
 TEST_P(RealModel, Trees) {
   for (const char* drafter : {"suffix", "model", "eagle"}) {
     RealEngine engine({.speculation = {drafter}, .k = 3, .tree = {3, 2, 1}});
@@ -184,6 +194,7 @@ TEST(RealModelLoad, SelfDraftOfAllLayersInTheSameWeightsKeepsEverything) {
   o.draft_quantization = "none";
   o.speculation = {"model"};
   o.num_speculative_tokens = 4;
+  o.draft_length = "fixed";  // a draft that costs as much as the target would not be wanted
   o.max_model_len = 256;
   o.kv_blocks = 60;
   Result<EngineParts> parts = load_engine(o);
