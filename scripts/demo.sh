@@ -14,10 +14,13 @@ cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; e
 cmake --build --preset release --target pilotfish | tail -n 1
 
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf
-draft=models/drafts/smollm2-eagle/model.gguf
+draft=models/drafts/smollm2-eagle/model.gguf drafters=ngram,eagle
+if nvidia-smi -L >/dev/null 2>&1; then # a head over hidden states has no CUDA kernels yet
+  draft=models/drafts/smollm2-3l/model.gguf drafters=ngram,model
+fi
 log=build/demo-server.log
 port=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-build/release/pilotfish serve --model $model --draft $draft --speculation ngram,eagle \
+build/release/pilotfish serve --model $model --draft $draft --speculation $drafters \
   --listen 127.0.0.1:"$port" --metrics-listen "" >$log 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null || true; wait $server 2>/dev/null || true' EXIT
@@ -32,5 +35,5 @@ kill $server
 wait $server || true
 trap - EXIT
 echo "== the speed, against K = 0 in the same process:"
-build/release/pilotfish generate --model $model --draft $draft --speculation ngram,eagle \
+build/release/pilotfish generate --model $model --draft $draft --speculation $drafters \
   --chat --prompt "$prompt" --stats --quiet

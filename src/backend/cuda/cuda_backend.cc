@@ -212,6 +212,10 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Mod
   if (model.takes_hidden())
     return invalid(
         "a head over the target's hidden states has no CUDA kernels yet; run it with --device cpu");
+  if (!std::is_sorted(model.head_tokens.begin(), model.head_tokens.end()))
+    return invalid(
+        "the CUDA kernels need the rows of a reduced head in order of their tokens; run it with "
+        "--device cpu");
   if (Status s = check_shapes(model.config, model.head.rows()); !s.ok()) return s;
   return options.numbers == CudaOptions::Numbers::kF16
              ? make<f16>(model, embedding_of, options, pool)
