@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
+
+#include "cli/line.h"
 
 namespace pf {
 namespace {
@@ -31,16 +32,6 @@ std::vector<std::pair<int32_t, float>> top_of(const std::vector<double>& p) {
   for (size_t i = 0; i < n; ++i)
     top.emplace_back(ids[i], static_cast<float>(p[static_cast<size_t>(ids[i])]));
   return top;
-}
-
-std::string line(const char* format, ...) __attribute__((format(printf, 1, 2)));
-std::string line(const char* format, ...) {
-  char text[256];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof(text), format, arguments);
-  va_end(arguments);
-  return text;
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 #include "cli/generate_stats.h"
 
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "cli/line.h"
 
 namespace pf {
 namespace {
@@ -12,16 +13,6 @@ namespace {
 double rate_of(const pilotfish::v1::Completion& c) {
   double seconds = 1e-6 * static_cast<double>(c.finish().timing().decode_us());
   return seconds > 0 && c.num_tokens() > 1 ? (c.num_tokens() - 1) / seconds : 0;
-}
-
-std::string line(const char* format, ...) __attribute__((format(printf, 1, 2)));
-std::string line(const char* format, ...) {
-  char text[256];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof(text), format, arguments);
-  va_end(arguments);
-  return text;
 }
 
 }  // namespace

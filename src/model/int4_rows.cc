@@ -6,10 +6,8 @@
 #include "model/quantize.h"
 
 namespace pf {
-namespace {
 
-// GGUF's 4-bit blocks: nibble i of the low halves is weight i, of the high halves weight 16 + i.
-void read_block(const std::byte* block, bool has_minimum, uint8_t* q, f16* d, f16* m) {
+void read_int4_block(const std::byte* block, bool has_minimum, uint8_t* q, f16* d, f16* m) {
   std::memcpy(d, block, 2);
   if (has_minimum)
     std::memcpy(m, block + 2, 2);
@@ -21,8 +19,6 @@ void read_block(const std::byte* block, bool has_minimum, uint8_t* q, f16* d, f1
     q[16 + i] = nibbles[i] >> 4;
   }
 }
-
-}  // namespace
 
 Status read_int4_row(const Tensor& tensor, int64_t row, const Int4Row& out) {
   TensorType type = tensor.type;
@@ -37,8 +33,8 @@ Status read_int4_row(const Tensor& tensor, int64_t row, const Int4Row& out) {
     blocks = made.data();
   }
   for (int64_t g = 0; g < tensor.cols() / kInt4Group; ++g)
-    read_block(blocks + g * block_shape(type).bytes, type == TensorType::kQ4_1,
-               out.q + g * kInt4Group, out.d + g, out.m + g);
+    read_int4_block(blocks + g * block_shape(type).bytes, type == TensorType::kQ4_1,
+                    out.q + g * kInt4Group, out.d + g, out.m + g);
   return {};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -9,6 +10,10 @@
 namespace pf {
 
 inline constexpr int64_t kInt4Group = 32;
+
+// The 32 weights of one Q4_0 or Q4_1 block, w = d q + m: nibble i of the low halves is weight i, of
+// the high halves weight 16 + i.
+void read_int4_block(const std::byte* block, bool has_minimum, uint8_t* q, f16* d, f16* m);
 
 // One row of K weights as 4-bit numbers in groups of 32: w = d q + m.
 struct Int4Row {

@@ -148,18 +148,16 @@ std::vector<DraftTree> grow_on_device(const Model& m, const std::vector<Draft>& 
                                       const std::vector<int>& widths, int n, int max_nodes) {
   const size_t B = drafts.size();
   const auto b = static_cast<int64_t>(B);
-  HostLists lists;
-  std::vector<SamplingRules> rules;
+  DeviceRules lists;
   std::vector<GrowRules> grow;
   std::vector<int32_t> first_tokens;
   for (const Draft& d : drafts) {
-    rules.push_back(lists.add(d.params, d.stop, d.counts ? &*d.counts : nullptr, d.key, d.position,
-                              d.n_generated));
+    lists.add(d.params, d.stop, d.counts ? &*d.counts : nullptr, d.key, d.position, d.n_generated);
     grow.push_back({d.n_draft, d.coupled});
     first_tokens.push_back(d.last_token);
   }
   DeviceLists device_lists(lists);
-  DeviceArray<SamplingRules> d_rules(rules);
+  DeviceArray<SamplingRules> d_rules(lists.sampling);
   DeviceArray<GrowRules> d_grow(grow);
   DeviceArray<float> table(m.table);
   DeviceArray<int32_t> head(m.head_tokens);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The plain data of kernels/sample_types.h made from the structs of src/sampling, and a batch of
-// sequences judged on the device and on the host.
+// A batch of sequences judged on the device and on the host. Their rules go there as the backend
+// sends them (backend/cuda/rules.h).
 
 #include <algorithm>
 #include <cmath>
@@ -10,18 +10,13 @@
 #include <random>
 #include <vector>
 
+#include "backend/cuda/rules.h"
 #include "kernels/accept.h"
 #include "kernels/device_array.h"
 #include "kernels/sample.h"
 #include "sampling/accept.h"
 
 namespace pf::kernels {
-
-static_assert(kMaxNodes == kMaxTreeNodes && kRootNode == DraftTree::kRoot);
-static_assert(kBannedBias == pf::kBannedBias);
-static_assert(sizeof(TokenValue) == sizeof(TokenProbability));
-static_assert(static_cast<int>(AcceptRule::kTypical) == static_cast<int>(Acceptance::kTypical));
-static_assert(static_cast<int>(TokenOrigin::kBonus) == static_cast<int>(Origin::kBonus));
 
 // One sequence of a batch.
 struct SamplingCase {
@@ -59,46 +54,8 @@ struct SamplingCase {
   }
 };
 
-// The rule lists of several sequences, filled as their rules are made.
-struct HostLists {
-  std::vector<TokenCount> counts;
-  std::vector<TokenValue> biases;
-  std::vector<int32_t> end_ids;
-
-  SamplingRules add(const SamplingParams& p, const StopParams& stop, const TokenCounts* c,
-                    NoiseKey key, int64_t position, int32_t n_generated) {
-    SamplingRules r{};
-    r.key = key;
-    r.position = position;
-    r.n_generated = n_generated;
-    r.min_new_tokens = stop.min_new_tokens;
-    r.temperature = p.temperature;
-    r.top_k = p.top_k;
-    r.top_p = p.top_p;
-    r.min_x = p.min_p > 0 ? std::log(p.min_p) : kSmallestExp;
-    r.presence = p.presence_penalty;
-    r.frequency = p.frequency_penalty;
-    r.repetition = p.repetition_penalty;
-    r.penalised = c != nullptr;
-    r.first_count = static_cast<int32_t>(counts.size());
-    if (c != nullptr)
-      for (const auto& [token, count] : c->counts())
-        counts.push_back({token, count.output, count.prompt});
-    std::sort(counts.begin() + r.first_count, counts.end(),
-              [](const TokenCount& a, const TokenCount& b) { return a.token < b.token; });
-    r.n_counts = static_cast<int32_t>(counts.size()) - r.first_count;
-    r.first_bias = static_cast<int32_t>(biases.size());
-    for (auto [token, bias] : p.logit_bias) biases.push_back({token, bias});
-    r.n_biases = static_cast<int32_t>(biases.size()) - r.first_bias;
-    r.first_end = static_cast<int32_t>(end_ids.size());
-    end_ids.insert(end_ids.end(), stop.end_ids.begin(), stop.end_ids.end());
-    r.n_ends = static_cast<int32_t>(stop.end_ids.size());
-    return r;
-  }
-};
-
 struct DeviceLists {
-  explicit DeviceLists(const HostLists& h)
+  explicit DeviceLists(const DeviceRules& h)
       : counts(h.counts), biases(h.biases), end_ids(h.end_ids) {}
   RuleLists lists() const { return {counts.data(), biases.data(), end_ids.data()}; }
 
@@ -178,16 +135,14 @@ struct Judged {
 
 // make_laws and accept over all cases.
 inline Judged judge_on_device(const std::vector<SamplingCase>& cases, int64_t V, int n_top = 0) {
-  HostLists lists;
-  std::vector<SamplingRules> rules;
+  DeviceRules lists;
   std::vector<AcceptRules> accepts;
   std::vector<int32_t> row_sequence;
   std::vector<float> logits;
   size_t q_capacity = 0;
   Judged out;
   for (const SamplingCase& c : cases) {
-    rules.push_back(lists.add(c.params, c.stop, c.counts ? &*c.counts : nullptr, c.key, c.position,
-                              c.n_generated));
+    lists.add(c.params, c.stop, c.counts ? &*c.counts : nullptr, c.key, c.position, c.n_generated);
     out.first_row.push_back(static_cast<int32_t>(row_sequence.size()));
     accepts.push_back({static_cast<AcceptRule>(c.policy.rule), out.first_row.back(), c.policy.alpha,
                        c.policy.loss_budget, c.policy.typical_epsilon, c.policy.typical_delta,
@@ -201,7 +156,7 @@ inline Judged judge_on_device(const std::vector<SamplingCase>& cases, int64_t V,
   DeviceTrees trees(B, static_cast<int>(q_capacity));
   for (size_t b = 0; b < B; ++b) trees.set(b, cases[b].tree);
   DeviceLists device_lists(lists);
-  DeviceArray<SamplingRules> d_rules(rules);
+  DeviceArray<SamplingRules> d_rules(lists.sampling);
   DeviceArray<AcceptRules> d_accepts(accepts);
   DeviceArray<int32_t> d_sequence(row_sequence);
   DeviceArray<float> d_logits(logits);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "model/int4_rows.h"
 #include "model/quantize.h"
 
 namespace pf {
@@ -12,23 +13,9 @@ namespace {
 
 // One quantised group of 32 weights of a row: w = d q + m.
 struct Group {
-  uint16_t d, m;  // f16 bits
+  f16 d, m;
   uint8_t q[kGroup];
 };
-
-// GGUF's 4-bit blocks: nibble i of the low halves is weight i, of the high halves weight 16 + i.
-void read_int4(const std::byte* block, bool has_minimum, Group* g) {
-  std::memcpy(&g->d, block, 2);
-  const uint8_t* nibbles = reinterpret_cast<const uint8_t*>(block) + (has_minimum ? 4 : 2);
-  if (has_minimum)
-    std::memcpy(&g->m, block + 2, 2);
-  else
-    g->m = to_f16(-8.0f * to_float(f16{g->d})).bits;  // exact: a shift of the exponent
-  for (int i = 0; i < 16; ++i) {
-    g->q[i] = nibbles[i] & 15;
-    g->q[16 + i] = nibbles[i] >> 4;
-  }
-}
 
 void read_int8(const std::byte* block, Group* g) {
   std::memcpy(&g->d, block, 2);
@@ -122,7 +109,8 @@ class Packer {
     for (size_t g = 0; g < groups_.size(); ++g) {
       const std::byte* block = blocks + static_cast<int64_t>(g) * bytes;
       if (four)
-        read_int4(block, type == TensorType::kQ4_1, &groups_[g]);
+        read_int4_block(block, type == TensorType::kQ4_1, groups_[g].q, &groups_[g].d,
+                        &groups_[g].m);
       else
         read_int8(block, &groups_[g]);
     }
