@@ -7,6 +7,7 @@
 #include "bench/decode.h"
 #include "bench/kernels.h"
 #include "bench/serve.h"
+#include "bench/speculation.h"
 
 namespace pf {
 namespace {
@@ -140,6 +141,67 @@ void declare_decode(CLI::App* app, BenchRun* run) {
         o->decode.probe_bytes = size_t{32} << 20;
       }
       return o->output.finish(bench_decode(o->decode));
+    };
+  });
+}
+
+void declare_speculation(CLI::App* app, BenchRun* run) {
+  struct Options {
+    SpeculationOptions speculation;
+    Output output;
+    bool quick = false;
+  };
+  auto o = std::make_shared<Options>();
+  SpeculationOptions& s = o->speculation;
+  CLI::App* command = app->add_subcommand(
+      "speculation", "Acceptance, costs and speed-up of each drafter on real prompts");
+  command->add_option("--model", s.model, "[SmolLM2-135M-Instruct in models/]")->type_name("PATH");
+  command->add_option("--draft", s.draft, "Of \"model\" [models/drafts/smollm2-3l]");
+  command->add_option("--head", s.head, "Of \"eagle\" [models/drafts/smollm2-eagle]");
+  command->add_option("--draft-layers", s.draft_layers, "Of \"early-exit\" [8]")
+      ->check(CLI::Range(1, 1024).description(""));
+  command
+      ->add_option("--drafters", s.drafters,
+                   "Each a name or a list to choose among, such as ngram,eagle [all]")
+      ->type_name("NAME[,NAME]");
+  CLI::Option* ks =
+      command->add_option("--k", s.ks, "Tokens drafted per round; -1: as the server chooses [4,-1]")
+          ->delimiter(',')
+          ->check(CLI::Range(-1, 16).description(""));
+  command->add_option("--prompts-file", s.prompts_file,
+                      "JSON: lists of prompts by kind [bench/prompts/speculation.json]");
+  command->add_option("--kinds", s.kinds, "Only these [all]");
+  CLI::Option* prompts =
+      command->add_option("--prompts", s.n_prompts, "Of each kind [20; a sweep: 3]")
+          ->check(CLI::Range(1, 100000).description(""));
+  CLI::Option* tokens =
+      command->add_option("--max-tokens", s.max_tokens, "Of an answer [128; a sweep: 64]")
+          ->check(CLI::Range(2, 512).description(""));
+  command->add_option("--temperature", s.temperature, "> 0: with a seed [0]")
+      ->check(CLI::Range(0.0, 100.0).description(""));
+  command->add_option("--dtype", s.dtype, "Of the model [bf16]")
+      ->check(CLI::IsMember({"bf16", "int8", "int4"}).description(""));
+  command->add_option("--threads", s.threads, "[the CPUs]")
+      ->check(CLI::Range(1, 1024).description(""));
+  command->add_flag("--sweep", s.sweep,
+                    "The table of draft lengths 1..16, beside what the industry claims of it");
+  command->add_flag("--quick", o->quick, "Does it all run? One prompt of each kind, few rounds");
+  o->output.declare(command);
+  command->callback([o, run, command, ks, prompts, tokens] {
+    *run = [o, command, ks, prompts, tokens] {
+      SpeculationOptions& s = o->speculation;
+      if (s.sweep && command->count("--drafters") == 0)
+        s.drafters = {"model", "eagle", "early-exit"};
+      if (s.sweep && ks->count() > 0)
+        return refuse(invalid("--sweep has draft lengths of its own; leave --k away"));
+      if (s.sweep && prompts->count() == 0) s.n_prompts = 3;
+      if (s.sweep && tokens->count() == 0) s.max_tokens = 64;
+      if (o->quick) {
+        s.protocol = {2, 2e-4};
+        if (prompts->count() == 0) s.n_prompts = 1;
+        if (tokens->count() == 0) s.max_tokens = 16;
+      }
+      return o->output.finish(bench_speculation(s));
     };
   });
 }
