@@ -222,15 +222,20 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
   one_of(
       "--scenario", s.scenario, {"long", "short", "mixed", "custom"},
       "long: one prompt of 128K tokens at a time; short: 1,000 requests/s; mixed: 7 to 3 [custom]");
-  one_of("--dataset", s.dataset, {"random", "prefix-repetition", "prompts-file"}, "[random]");
+  one_of("--dataset", s.dataset, {"random", "sonnet", "prefix-repetition", "prompts-file"},
+         "[random]");
   command->add_option("--prompts-file", s.prompts_file, "One prompt a line")->type_name("FILE");
+  command->add_option("--sonnet-file", s.sonnet_file, "Of sonnet [bench/prompts/sonnet.txt]")
+      ->type_name("FILE");
   command->add_option("--num-prompts", s.num_prompts, "[100]");
   command->add_option("--max-concurrency", s.max_concurrency, "0: no limit [0]");
   command->add_option("--request-rate", s.request_rate, "Per second; 0: all at once [0]");
+  command->add_option("--ramp", s.ramp, "Requests per second that grow over the load, as in 1:20")
+      ->type_name("FROM:TO");
   command->add_option("--burstiness", s.burstiness, "1: Poisson; below: bursts; above: even [1]");
   command->add_option("--input-len", s.input_len, "Prompt tokens [256]");
   command->add_option("--output-len", s.output_len, "Answer tokens [128]");
-  command->add_option("--prefix-len", s.prefix_len, "Of prefix-repetition [256]")
+  command->add_option("--prefix-len", s.prefix_len, "Of prefix-repetition [256] and sonnet [200]")
       ->check(CLI::Range(0, 1 << 20).description(""));
   command->add_option("--num-prefixes", s.n_prefixes, "Of prefix-repetition [4]")
       ->check(CLI::Range(1, 1 << 20).description(""));
@@ -239,9 +244,22 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
   command->add_option("--goodput", s.goodput,
                       "\"ttft:500 tpot:30 e2el:9000\" in ms, mlperf-8b-server or "
                       "mlperf-8b-interactive: what request_goodput counts");
+  command
+      ->add_option("--compare", s.compare,
+                   "So many loads with speculation, between the same ones without [5]")
+      ->expected(0, 1)
+      ->default_str("5")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000).description(""));
+  command->add_option("--cost-per-hour", s.cost_per_hour, "Of the machine: cost per million")
+      ->type_name("USD")
+      ->check(CLI::PositiveNumber.description(""));
   command->add_option("--seed", s.seed, "[1]");
   o->output.declare(command);
   command->add_option("--save-result", o->output.json, "As --json")
+      ->type_name("FILE")
+      ->group("Output");
+  command->add_option("--html", s.html, "A page with plots, complete in itself")
       ->type_name("FILE")
       ->group("Output");
   command->callback([o, run] { *run = [o] { return o->output.finish(bench_serve(o->serve)); }; });
