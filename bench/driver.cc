@@ -76,10 +76,11 @@ void Driver::collect(DriverRun* run, size_t* n_begun, size_t* n_ended) {
     auto& tokens = run->tokens[static_cast<size_t>(event->ticket - first_ticket_)];
     if (tokens.empty() && !event->tokens.empty()) ++*n_begun;
     tokens.insert(tokens.end(), event->tokens.begin(), event->tokens.end());
-    if (event->finish == FinishReason::kNone) continue;
-    ++*n_ended;
-    run->n_drafted += event->speculation.drafted;
-    run->n_accepted += event->speculation.accepted;
+    for (const VerifiedRound& round : event->rounds) {
+      run->n_drafted += round.n_drafted;
+      run->n_accepted += round.n_accepted;
+    }
+    if (event->finish != FinishReason::kNone) ++*n_ended;
   }
 }
 
