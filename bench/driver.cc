@@ -46,11 +46,6 @@ bool is_synthetic(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void add_to(std::vector<int64_t>* sums, const std::vector<int32_t>& counts) {
-  sums->resize(std::max(sums->size(), counts.size()), 0);
-  for (size_t i = 0; i < counts.size(); ++i) (*sums)[i] += counts[i];
-}
-
 }  // namespace
 
 int64_t DriverRun::n_decoded() const {
@@ -88,13 +83,13 @@ void Driver::collect(DriverRun* run, size_t* n_begun, size_t* n_ended) {
     auto& tokens = run->tokens[static_cast<size_t>(event->ticket - first_ticket_)];
     if (tokens.empty() && !event->tokens.empty()) ++*n_begun;
     tokens.insert(tokens.end(), event->tokens.begin(), event->tokens.end());
-    if (event->finish == FinishReason::kNone) continue;
-    ++*n_ended;
-    run->n_drafted += event->speculation.drafted;
-    run->n_accepted += event->speculation.accepted;
-    run->n_rounds += event->speculation.rounds;
-    add_to(&run->drafted_at, event->speculation.drafted_at);
-    add_to(&run->accepted_at, event->speculation.accepted_at);
+    for (const VerifiedRound& round : event->rounds) {
+      ++run->n_rounds;
+      run->n_drafted += round.n_drafted;
+      run->n_accepted += round.n_accepted;
+      round.count_depths(&run->drafted_at, &run->accepted_at);
+    }
+    if (event->finish != FinishReason::kNone) ++*n_ended;
   }
 }
 

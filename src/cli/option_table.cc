@@ -245,6 +245,8 @@ void add_capacity(Table* t) {
                     0.01, 1, "needs a number in 0.01..1", PF_FIELD(engine.memory_utilization));
   t->toggle({"enable-prefix-caching", "Keep KV of earlier prompts"},
             PF_FIELD(engine.prefix_caching));
+  t->toggle({"cuda-graphs", "Launch small steps and drafts as CUDA graphs; the text is the same"},
+            PF_FIELD(engine.cuda_graphs));
 }
 
 void add_serving(Table* t) {

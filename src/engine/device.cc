@@ -41,6 +41,7 @@ Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const Res
   o.block_tokens = r.block_tokens;
   o.max_rows = r.max_rows;
   o.max_context = r.max_context;
+  o.graphs = options.cuda_graphs;
   return make_cuda_backend(*r.model, r.embedding_of, o, pool);
 }
 

@@ -39,6 +39,7 @@ struct EngineOptions {
   float alpha = 1;  // of threshold rules that name none; <= 0: dynamic
   float alpha_smoothing = 0.2f;
   bool prefix_caching = true;
+  bool cuda_graphs = true;
   int32_t max_queue = 256;
 };
 

@@ -47,6 +47,7 @@ class Step {
     int32_t segment = -1;                  // of batch_; -1: no rows
     int32_t job = -1;                      // into jobs_ and results_; -1: nothing is drawn
     size_t first_score = 0, n_scores = 0;  // into score_jobs_ and scores_
+    std::optional<VerifiedRound> round;    // none: nothing was decoded
     FinishReason finish = FinishReason::kNone;
   };
 
@@ -82,7 +83,7 @@ class Step {
   FinishReason reason_to_end(const Sequence& s, const AcceptResult& result) const;
   void fork_siblings(Live* live);
   void fork_planes(const Sequence& leader, Sequence* s, bool has_copy);
-  void count_round(const Row& row, const DraftTree& tree, const AcceptResult& result);
+  void count_round(Row* row, const DraftTree& tree, const AcceptResult& result);
   void say(Sequence* s, Event event);
   void end(Sequence* s, FinishReason reason, Event event);
 

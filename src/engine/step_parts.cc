@@ -56,7 +56,6 @@ void Step::take(std::unique_ptr<Request> request) {
       s->counts = std::make_unique<TokenCounts>();
       s->counts->add_prompt(r.prompt);
     }
-    s->speculation.rounds_per_drafter.assign(static_cast<size_t>(parts_.drafters.size()), 0);
     s->drafts.resize(static_cast<size_t>(parts_.drafters.size()));
     live.sequences.push_back(std::move(s));
     scheduler_.add(live.sequences.back().get());
@@ -285,42 +284,24 @@ void Step::fork_siblings(Live* live) {
   }
 }
 
-namespace {
-
-// Adds one round to counts by depth.
-void count_depths(const DraftTree& tree, int32_t n_accepted, auto* drafted_at, auto* accepted_at) {
-  for (auto* v : {drafted_at, accepted_at})
-    v->resize(std::max(v->size(), static_cast<size_t>(tree.depth())), 0);
-  for (int32_t depth : tree.depths) ++(*drafted_at)[static_cast<size_t>(depth - 1)];
-  for (int32_t d = 0; d < n_accepted; ++d) ++(*accepted_at)[static_cast<size_t>(d)];
-}
-
-}  // namespace
-
-void Step::count_round(const Row& row, const DraftTree& tree, const AcceptResult& result) {
-  Sequence* s = row.plan.sequence;
-  SpeculationCounts& c = s->speculation;
+void Step::count_round(Row* row, const DraftTree& tree, const AcceptResult& result) {
+  Sequence* s = row->plan.sequence;
   figures_.n_generated_tokens += static_cast<int64_t>(result.tokens.size());
-  if (row.n_before == s->n_prompt()) {
+  if (row->n_before == s->n_prompt()) {
     if (s->index == 0) figures_.n_prompt_tokens += s->n_prompt();
     if (tree.size() == 0) return;  // the prompt's own token: no round of decoding
   }
   ++figures_.n_rounds;
-  ++c.rounds;
-  c.loss += result.loss;
-  figures_.loss_spent += result.loss;
-  c.last_alpha = row.policy.alpha;
+  s->loss_spent += result.loss();
+  figures_.loss_spent += result.loss();
+  row->round = VerifiedRound::of(tree, s->drafter, result.n_accepted, row->policy.alpha);
   if (tree.size() == 0) return;
-  c.drafted += tree.size();
-  c.accepted += result.n_accepted;
-  ++c.rounds_per_drafter[static_cast<size_t>(s->drafter)];
   ++figures_.rounds_per_drafter[static_cast<size_t>(s->drafter)];
   ++figures_.n_draft_rounds;
   figures_.n_drafted += tree.size();
   figures_.n_accepted += result.n_accepted;
   figures_.n_fallbacks += result.n_accepted == 0;
-  count_depths(tree, result.n_accepted, &c.drafted_at, &c.accepted_at);
-  count_depths(tree, result.n_accepted, &figures_.drafted_at, &figures_.accepted_at);
+  row->round->count_depths(&figures_.drafted_at, &figures_.accepted_at);
 }
 
 void Step::say(Sequence* s, Event event) {
@@ -339,7 +320,6 @@ void Step::say(Sequence* s, Event event) {
 
 void Step::end(Sequence* s, FinishReason reason, Event event) {
   event.finish = reason;
-  event.speculation = std::move(s->speculation);
   event.acceptance = policy_of(*s->request).rule;
   event.times = {s->request->arrival_us, s->first_scheduled_us, s->first_token_us, clock_.now_us()};
   say(s, std::move(event));

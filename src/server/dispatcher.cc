@@ -108,7 +108,7 @@ void Dispatcher::take(Event event) {
       metrics_.token_gap(1e-6 * static_cast<double>(now_us - call->last_tokens_us));
     call->last_tokens_us = now_us;
   }
-  CompletionRecord record{"", 0, event.speculation, event.times};
+  CompletionRecord record{"", 0, {}, event.times};
   FinishReason finish = event.finish;
   size_t index = static_cast<size_t>(event.index);
   Delivery delivery;
@@ -119,6 +119,7 @@ void Dispatcher::take(Event event) {
     const CompletionStream& stream = answer.stream(index);
     record.reason = stream.stopped() ? "stop_string" : reason_name(finish, stream.ended_by_eos());
     record.n_generated = stream.n_tokens();
+    record.speculation = stream.speculation();
     count(*call, record, now_us);
   }
   delivery.last = answer.finished();

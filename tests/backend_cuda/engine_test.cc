@@ -5,6 +5,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend_cuda/cuda_rig.h"
 #include "engine/step.h"
+#include "ptxvm/host_calls.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 
@@ -16,7 +17,7 @@ struct Setting {
   std::vector<int32_t> tree = {};
   bool ngram = false, model = false;
   int32_t n_blocks = 60;
-  bool cpu = false;
+  bool cpu = false, graphs = true;
 };
 
 class CudaEngine {
@@ -34,6 +35,7 @@ class CudaEngine {
     o.max_context = 128;
     o.head_chunk_rows = 33;
     o.draft_top_n = 16;
+    o.graphs = run.graphs;
     StepParts parts;
     parts.kv = {run.n_blocks, 8, run.model ? 2 : 1, true};
     parts.scheduler = {8, 64, run.model ? 1 : -1};
@@ -78,8 +80,10 @@ class CudaEngine {
       while (auto e = outbox_.try_pop()) {
         auto& t = texts[e->ticket];
         t.insert(t.end(), e->tokens.begin(), e->tokens.end());
-        drafted += e->speculation.drafted;
-        accepted += e->speculation.accepted;
+        for (const VerifiedRound& round : e->rounds) {
+          drafted += round.n_drafted;
+          accepted += round.n_accepted;
+        }
       }
     }
     EXPECT_TRUE(step_->idle());
@@ -98,10 +102,10 @@ class CudaEngine {
   std::unique_ptr<Step> step_;
 };
 
-// Every request alone, without drafts, each in an engine of its own.
+// Every request alone, without drafts and graphs, each in an engine of its own.
 std::map<uint64_t, std::vector<int32_t>> alone(bool cpu, uint64_t n) {
   std::map<uint64_t, std::vector<int32_t>> texts;
-  for (uint64_t i = 1; i <= n; ++i) texts.merge(CudaEngine({.cpu = cpu}).run({i}));
+  for (uint64_t i = 1; i <= n; ++i) texts.merge(CudaEngine({.cpu = cpu, .graphs = false}).run({i}));
   return texts;
 }
 
@@ -128,9 +132,11 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
       {.k = 3, .ngram = true, .model = true},
       {.k = 3, .tree = {2, 2, 1}, .model = true},
       {.k = 3, .model = true, .n_blocks = 7},  // not all six fit: some are preempted
+      {.k = 3, .model = true, .graphs = false},
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     SCOPED_TRACE("run " + std::to_string(i));
+    ptxvm::clear_host_calls();
     CudaEngine engine(runs[i]);
     EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
     EXPECT_EQ(engine.run({2, 5}), (std::map<uint64_t, std::vector<int32_t>>{
@@ -138,6 +144,7 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
     EXPECT_EQ(engine.drafted > 0, runs[i].k > 0);
     EXPECT_TRUE(engine.accepted > 0 || !runs[i].model);
     EXPECT_EQ(engine.n_preemptions() > 0, runs[i].n_blocks < 60);
+    EXPECT_EQ(ptxvm::host_calls().graphs > 0, runs[i].graphs);
   }
 }
 

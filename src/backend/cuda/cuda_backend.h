@@ -23,6 +23,7 @@ struct CudaOptions {
   int64_t max_context = 0;
   int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
   int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
+  bool graphs = true;            // small passes and drafts as CUDA graphs; the results are the same
 };
 
 // How many CUDA devices this process may use; 0 also where no driver is. `why_none` says which.
