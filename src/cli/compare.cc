@@ -161,15 +161,16 @@ class Comparison {
     std::vector<int64_t> drafted(kDraftTokens, 0), kept(kDraftTokens, 0);
     for (size_t i = 0; i <= texts.size(); ++i)
       for (int fixed : {0, 1}) {
-        Event end = answer(engine, texts[i == 0 ? 0 : i - 1], fixed == 1);
+        SpeculationCounts counts;
+        PhaseTimes times = answer(engine, texts[i == 0 ? 0 : i - 1], fixed == 1, &counts);
         if (i == 0) continue;
-        seconds[fixed] += 1e-6 * static_cast<double>(end.times.end_us - end.times.first_token_us);
+        seconds[fixed] += 1e-6 * static_cast<double>(times.end_us - times.first_token_us);
         if (fixed == 0) continue;
         n_tokens += o_.n_new_tokens - 1;
-        n_rounds += end.speculation.rounds;
-        for (size_t d = 0; d < end.speculation.drafted_at.size() && d < drafted.size(); ++d) {
-          drafted[d] += end.speculation.drafted_at[d];
-          kept[d] += end.speculation.accepted_at[d];
+        n_rounds += counts.rounds;
+        for (size_t d = 0; d < counts.drafted_at.size() && d < drafted.size(); ++d) {
+          drafted[d] += counts.drafted_at[d];
+          kept[d] += counts.accepted_at[d];
         }
       }
     for (size_t d = 0; d < drafted.size(); ++d) {
@@ -183,8 +184,9 @@ class Comparison {
     if (seconds[1] > 0) report_.tokens_per_s = static_cast<double>(n_tokens) / seconds[1];
   }
 
-  // Greedy, without a stop: the last event.
-  Event answer(Engine& engine, const std::vector<int32_t>& prompt, bool fixed) {
+  // Greedy, without a stop.
+  PhaseTimes answer(Engine& engine, const std::vector<int32_t>& prompt, bool fixed,
+                    SpeculationCounts* counts) {
     auto request = std::make_unique<Request>();
     request->ticket = ++ticket_;
     request->prompt = prompt;
@@ -197,7 +199,9 @@ class Comparison {
     while (!engine.submit(request)) std::this_thread::yield();
     for (;;) {
       std::optional<Event> event = engine.outbox().pop();
-      if (event && event->finish != FinishReason::kNone) return std::move(*event);
+      if (!event) continue;
+      for (const VerifiedRound& round : event->rounds) counts->add(round);
+      if (event->finish != FinishReason::kNone) return event->times;
     }
   }
 

@@ -117,7 +117,7 @@ void Step::judge() {
     in.position = s->n_tokens();
     in.n_generated = static_cast<int32_t>(s->n_generated());
     in.counts = s->counts.get();
-    in.loss_spent = s->speculation.loss;
+    in.loss_spent = s->loss_spent;
     in.want_logprobs = s->request->output.logprobs || s->request->output.n_top_logprobs > 0;
     in.n_top_logprobs = s->request->output.n_top_logprobs;
     in.max_tokens = static_cast<int32_t>(std::min<int64_t>(n_allowed(*s), INT32_MAX));
@@ -149,7 +149,7 @@ void Step::commit() {
 void Step::learn() {
   for (size_t r = 0; r < rows_.size(); ++r)
     if (rows_[r].job >= 0)
-      count_round(rows_[r], trees_[r], results_[static_cast<size_t>(rows_[r].job)]);
+      count_round(&rows_[r], trees_[r], results_[static_cast<size_t>(rows_[r].job)]);
   learn_costs();
 }
 
@@ -164,6 +164,8 @@ void Step::emit() {
       AcceptResult& result = results_[static_cast<size_t>(row.job)];
       event.tokens = result.tokens;
       event.origins = result.origins;
+      event.losses = result.losses;
+      if (row.round) event.rounds.push_back(*row.round);
       event.logprobs = result.logprobs;
     }
     if (row.finish != FinishReason::kNone)

@@ -80,8 +80,10 @@ class CudaEngine {
       while (auto e = outbox_.try_pop()) {
         auto& t = texts[e->ticket];
         t.insert(t.end(), e->tokens.begin(), e->tokens.end());
-        drafted += e->speculation.drafted;
-        accepted += e->speculation.accepted;
+        for (const VerifiedRound& round : e->rounds) {
+          drafted += round.n_drafted;
+          accepted += round.n_accepted;
+        }
       }
     }
     EXPECT_TRUE(step_->idle());

@@ -144,7 +144,8 @@ class Harness {
         ++r.n_prompt_events;
         r.n_cached_tokens = e->n_cached_tokens;
       }
-      if (e->finish != FinishReason::kNone) r.speculation = e->speculation;
+      for (const VerifiedRound& round : e->rounds) r.speculation.add(round);
+      for (float loss : e->losses) r.speculation.loss += loss;
     }
   }
 
