@@ -213,8 +213,8 @@ TEST(Plot, TicksAreRound) {
 TEST(Plot, PointsStandWhereTheyBelong) {
   Plot plot{"a <b>", "x", "y", {{"s", {{0, 0}, {10, 5}, {5, NAN}}}}};
   std::string svg = svg_of(plot);
-  // The frame: x 64..624 for 0..10, y 256..28 for 0..5.
-  EXPECT_THAT(svg, HasSubstr("d=\"M64 256L624 28\""));
+  // The frame: x 64..616 for 0..10, y 256..28 for 0..5.
+  EXPECT_THAT(svg, HasSubstr("d=\"M64 256L616 28\""));
   EXPECT_THAT(svg, HasSubstr("a &lt;b&gt;"));
   EXPECT_THAT(svg_of({"t", "x", "y", {{"s", {{NAN, 1}}}}}), HasSubstr("nothing was measured"));
 }
