@@ -40,6 +40,7 @@ struct EngineOptions {
   float alpha_smoothing = 0.2f;
   bool prefix_caching = true;
   bool cuda_graphs = true;
+  std::string prefill_gemm = "own";  // own, cublas
   int32_t max_queue = 256;
 };
 
