@@ -61,9 +61,76 @@ std::vector<double> arrival_times(int n, double rate, double burstiness, uint64_
   return times;
 }
 
+std::vector<double> ramp_times(int n, double from, double to, double burstiness, uint64_t seed) {
+  std::vector<double> times(static_cast<size_t>(n), 0);
+  std::mt19937_64 rng(seed);
+  for (size_t i = 1; i < times.size(); ++i) {
+    double part = static_cast<double>(i) / static_cast<double>(n - 1);
+    double rate = from + (to - from) * part;
+    times[i] =
+        times[i - 1] + std::gamma_distribution<double>(burstiness, 1 / (rate * burstiness))(rng);
+  }
+  return times;
+}
+
+Result<Ramp> ramp_of(const std::string& text) {
+  Ramp ramp;
+  char* end = nullptr;
+  ramp.from = std::strtod(text.c_str(), &end);
+  bool ok = end != text.c_str() && *end == ':';
+  if (ok) {
+    const char* second = end + 1;
+    ramp.to = std::strtod(second, &end);
+    ok = end != second && *end == '\0';
+  }
+  if (!ok || !(ramp.from > 0) || !(ramp.to > 0) || !std::isfinite(ramp.from + ramp.to))
+    return invalid("--ramp " + text + ": give FROM:TO in requests per second, such as 1:20");
+  return ramp;
+}
+
+std::vector<Json> ramp_lines(std::span<const RequestRecord> records) {
+  std::vector<Json> lines;
+  size_t n_parts = std::min<size_t>(10, records.size());
+  for (size_t part = 0; part < n_parts; ++part) {
+    size_t begin = part * records.size() / n_parts, end = (part + 1) * records.size() / n_parts;
+    std::vector<double> ttft, tpot, e2el;
+    double last = 0;
+    for (const RequestRecord& r : records.subspan(begin, end - begin)) {
+      if (r.outcome != RequestRecord::Outcome::kCompleted) continue;
+      ttft.push_back(1e3 * r.ttft_s());
+      e2el.push_back(1e3 * r.e2e_s());
+      if (r.n_tokens > 1) tpot.push_back(1e3 * r.tpot_s());
+      last = std::max(last, r.end_s);
+    }
+    auto per_s = [](size_t n, double s) {
+      return s > 0 ? Json(static_cast<double>(n) / s) : Json();
+    };
+    size_t next = std::min(end, records.size() - 1);
+    lines.push_back({{"requests", std::to_string(begin + 1) + "-" + std::to_string(end)},
+                     {"asked/s", per_s(next - begin, records[next].due_s - records[begin].due_s)},
+                     {"completed/s", per_s(e2el.size(), last - records[begin].due_s)},
+                     {"completed", e2el.size()},
+                     {"median ttft ms", quantile_of(ttft, 0.5)},
+                     {"median tpot ms", quantile_of(tpot, 0.5)},
+                     {"p99 e2el ms", quantile_of(e2el, 0.99)}});
+  }
+  return lines;
+}
+
+Json cost_figures(const Json& figures, double usd_per_hour) {
+  double usd = usd_per_hour / 3600 * figures.at("duration").get<double>();
+  auto per_million = [&](double n) { return n > 0 ? Json(1e6 * usd / n) : Json(); };
+  double n_out = figures.at("total_output_tokens"), n_in = figures.at("total_input_tokens");
+  return {{"cost_per_hour", usd_per_hour},
+          {"cost_per_million_requests", per_million(figures.at("completed"))},
+          {"cost_per_million_output_tokens", per_million(n_out)},
+          {"cost_per_million_tokens", per_million(n_in + n_out)}};
+}
+
 Json serve_figures(std::span<const RequestRecord> records, double duration_s, const Slo& slo) {
   std::vector<double> ttft, tpot, itl, e2el, queue;
   int64_t completed = 0, failed = 0, cancelled = 0, good = 0, n_in = 0, n_out = 0;
+  int64_t n_rounds = 0, n_drafted = 0, n_accepted = 0, n_decoded = 0;
   for (const RequestRecord& r : records) {
     queue.push_back(1e3 * (r.sent_s - r.due_s));
     failed += r.outcome == RequestRecord::Outcome::kFailed;
@@ -73,6 +140,10 @@ Json serve_figures(std::span<const RequestRecord> records, double duration_s, co
     n_in += r.n_prompt;
     n_out += r.n_tokens;
     good += slo.met_by(r);
+    n_rounds += r.n_rounds;
+    n_drafted += r.n_drafted;
+    n_accepted += r.n_accepted;
+    n_decoded += std::max<int64_t>(0, r.n_tokens - 1);
     e2el.push_back(1e3 * r.e2e_s());
     if (r.n_tokens > 0) ttft.push_back(1e3 * r.ttft_s());
     if (r.n_tokens > 1) tpot.push_back(1e3 * r.tpot_s());
@@ -95,6 +166,10 @@ Json serve_figures(std::span<const RequestRecord> records, double duration_s, co
   add_spread("itl_ms", itl, &out);
   add_spread("e2el_ms", e2el, &out);
   add_spread("client_queue_ms", queue, &out);
+  out["spec_decode_num_draft_tokens"] = n_drafted;
+  out["spec_decode_num_accepted_tokens"] = n_accepted;
+  out["spec_decode_acceptance_length"] =
+      n_rounds > 0 ? Json(static_cast<double>(n_decoded) / static_cast<double>(n_rounds)) : Json();
   return out;
 }
 

@@ -62,6 +62,11 @@ bool Engine::submit(std::unique_ptr<Request>& request) {
   return inbox_.try_push(std::move(request));
 }
 
+void Engine::cancelled(uint64_t ticket) {
+  step_->cancelled(ticket);
+  inbox_.wake();
+}
+
 void Engine::finish_all(FinishReason reason) {
   finish_all_.store(reason);
   inbox_.wake();

@@ -66,8 +66,9 @@ class Engine {
   // Any thread. False: max_queue requests wait already, or the engine stops; the request stays with
   // the caller.
   bool submit(std::unique_ptr<Request>& request);
-  // Any thread: a cancel flag has been raised, look at it soon.
-  void wake() { inbox_.wake(); }
+  // Any thread: a bit of that request's cancel flag has been raised. The next step looks at it,
+  // wherever the request stands; one that is over already, or was never taken, is no matter.
+  void cancelled(uint64_t ticket);
   // Any thread: finish what has begun with `reason` (kShutdown: unfinished sequences end at the
   // next step).
   void finish_all(FinishReason reason);

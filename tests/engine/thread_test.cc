@@ -93,7 +93,7 @@ TEST(EngineThread, ServesClientsOfSeveralThreadsExactly) {
         ASSERT_TRUE(engine->submit(r));
         if (i % 5 == 4) {
           cancel->store(~0u);
-          engine->wake();
+          engine->cancelled(c * 20 + i);
         }
         engine->snapshot();
       }

@@ -38,7 +38,7 @@ class FakeEngine {
     ++n_submitted;
     return true;
   }
-  void wake() { ++n_wakes; }
+  void cancelled(uint64_t) { ++n_cancelled; }
   void finish_all(FinishReason reason) { finish_.store(reason); }
   BoundedQueue<Event>& outbox() { return outbox_; }
   Snapshot snapshot() const {
@@ -72,7 +72,7 @@ class FakeEngine {
   std::atomic<int> round{1};
   std::atomic<int32_t> waiting{0};        // what the snapshot says
   std::atomic<bool> corrupt_last{false};  // the next round of the youngest request is not finite
-  std::atomic<int> n_submitted{0}, n_wakes{0};
+  std::atomic<int> n_submitted{0}, n_cancelled{0};
 
  private:
   struct Live {
