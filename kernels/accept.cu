@@ -336,10 +336,12 @@ __global__ void __launch_bounds__(kThreads, 1)
                 false,
                 Residual{}};
     const Choice c = choose(&judge);
-    loss += c.loss;
+    const float own_loss = static_cast<float>(c.loss);
+    loss += own_loss;
     ended = is_end(rules, params.lists, c.token);
     if (threadIdx.x == 0) {
       out.tokens[n] = c.token;
+      out.losses[n] = own_loss;
       out.origins[n] = origin_of(c, has_children(tree, node), node == kRootNode);
       out.logprobs[n] = rule.n_top >= 0 ? judge.logprob_of(c.token) : 0.0f;
       if (c.kept != kNoNode) out.path[n_accepted] = c.kept;
@@ -352,7 +354,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   // 3. the rest of the answer
   if (threadIdx.x == 0) {
-    out.loss = loss;
     out.n_tokens = n;
     out.n_accepted = n_accepted;
     out.ended = ended;

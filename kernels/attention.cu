@@ -429,7 +429,7 @@ __global__ void __launch_bounds__(kThreads, D == 64 ? 3 : 2)
   Shared<T, D>& shared = *reinterpret_cast<Shared<T, D>*>(memory);
   const int n = p.work.counts->n_items * p.G, heads = p.H / p.G;
   for (int i = blockIdx.x; i < n; i += gridDim.x) {
-    const AttentionItem item = p.work.items[i / p.G];
+    const AttentionItem item = p.work.items[p.work.counts->first_item + i / p.G];
     if (item.n_rows * heads <= 16)
       attend<T, D, false>(p, item, i % p.G, shared);
     else

@@ -11,6 +11,7 @@ namespace pf::kernels {
 struct AttentionWork {
   struct Counts {
     int32_t n_items = 0, unit_tokens = kSplitTokens;
+    int32_t first_item = 0;  // of `items`
   };
   const Counts* counts = nullptr;
   const AttentionItem* items = nullptr;

@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(kMaxGrowThreads, 1)
   for (int i = state.n_new + static_cast<int>(threadIdx.x); i < params.next_width;
        i += blockDim.x) {
     params.next_open[b * params.next_width + i] = kNoNode;
-    params.next_tokens[b * params.next_width + i] = 0;
+    params.next_tokens[b * params.next_width + i] = -1;
   }
   if (threadIdx.x == 0) {
     params.trees.n_nodes[b] = state.n_nodes;

@@ -45,7 +45,7 @@ struct GrowRules {
 //
 //   trees        [B]          n_nodes and n_entries are 0 before the first level
 //   next_open    int32 [B, min(W * width, kMaxNodes)]  the new nodes, then kNoNode
-//   next_tokens  the same     their tokens, then 0: what the next forward pass is fed with
+//   next_tokens  the same     their tokens, then -1: what the next forward pass is fed with
 //   open         int32 [B, W] kRootNode in the first place for the first level
 //   candidates   [B * W, n], n_listed [B * W]: as above
 //   rules        [B]          position and n_generated are those of the first level

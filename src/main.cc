@@ -27,12 +27,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("Exit codes: 0 done, 1 a check said no, 2 usage, configuration or file, 70 a fault.");
   pf::Run run;
-  pf::declare_serve(&app, &run);
-  pf::declare_generate(&app, &run);
-  pf::declare_compare(&app, &run);
-  pf::declare_inspect(&app, &run);
-  pf::declare_quantize(&app, &run);
-  pf::declare_health(&app, &run);
+  pf::declare_all(&app, &run);
   try {
     app.parse(argc, argv);
     return run();

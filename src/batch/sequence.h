@@ -11,15 +11,6 @@
 
 namespace pf {
 
-// Counts of one sequence's speculation, as a reply reports them.
-struct SpeculationCounts {
-  int32_t rounds = 0, drafted = 0, accepted = 0;
-  std::vector<int32_t> drafted_at, accepted_at;  // by depth, the first at index 0
-  std::vector<int32_t> rounds_per_drafter;       // by drafter index
-  double loss = 0;
-  float last_alpha = 1;
-};
-
 // One completion on its way. Owned by the engine; the scheduler reads it and sets its place.
 // Invariant: kv_len <= tokens.size() - 1 while it runs, equal once the prompt is done.
 struct Sequence {
@@ -41,9 +32,10 @@ struct Sequence {
   int32_t drafter = -1;              // who drafts in this step; set by the engine
   int32_t draft_match = 0;           // what its proposal would rest on (Drafter::match_length)
   std::vector<DraftHistory> drafts;  // by drafter index
-  int64_t target_high = 0, draft_high = 0;  // most tokens that ever stood in either plane
+  int64_t target_high = 0;           // most tokens that ever stood in its plane
+  std::vector<int64_t> draft_high;   // likewise, by plane
 
-  SpeculationCounts speculation;
+  double loss_spent = 0;  // probability mass kept beyond the exact rule
   int32_t n_preemptions = 0;
   int64_t first_scheduled_us = -1, first_token_us = -1;
 

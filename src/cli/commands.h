@@ -25,6 +25,11 @@ void declare_compare(CLI::App* app, Run* run);
 void declare_inspect(CLI::App* app, Run* run);
 void declare_quantize(CLI::App* app, Run* run);
 void declare_health(CLI::App* app, Run* run);
+void declare_top(CLI::App* app, Run* run);
+void declare_doctor(CLI::App* app, Run* run);
+void declare_completion(CLI::App* app, Run* run);
+void declare_manual(CLI::App* app, Run* run);
+void declare_all(CLI::App* app, Run* run);
 
 // Says the refusal in one line on stderr; the exit code for it.
 int fail(const Status& status);

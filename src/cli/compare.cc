@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/compare_stats.h"
 #include "cli/config.h"
+#include "cli/draft_tokens.h"
 #include "cli/load_text.h"
 #include "engine/load.h"
 #include "engine/self_test.h"
@@ -86,12 +87,15 @@ class Comparison {
       drafter_ = dynamic_cast<ModelDrafter*>(&parts_.step.drafters[d]);
     if (drafter_ == nullptr)
       return invalid("compare needs a draft model: give one with --draft PATH or --draft self");
+    if (drafter_->plane() < 0)
+      return invalid("compare needs a draft on the model's device, with the model's own tokens; " +
+                     drafter_->name() + " is another");
     report_.draft = drafter_->name();
     report_.k = kDraftTokens;
     std::vector<std::vector<int32_t>> texts;
     for (const std::string& prompt : prompts) {
       texts.push_back(tokenizer_.encode(prompt));
-      int64_t longest = std::min(parts_.step.max_context, drafter_->max_context());
+      int64_t longest = std::min(parts_.step.max_context, drafter_->room_tokens());
       if (texts.back().empty() ||
           static_cast<int64_t>(texts.back().size()) + o_.n_new_tokens > longest)
         return invalid("a prompt is empty, or with --max-new-tokens beyond the context of " +
@@ -161,15 +165,16 @@ class Comparison {
     std::vector<int64_t> drafted(kDraftTokens, 0), kept(kDraftTokens, 0);
     for (size_t i = 0; i <= texts.size(); ++i)
       for (int fixed : {0, 1}) {
-        Event end = answer(engine, texts[i == 0 ? 0 : i - 1], fixed == 1);
+        SpeculationCounts counts;
+        PhaseTimes times = answer(engine, texts[i == 0 ? 0 : i - 1], fixed == 1, &counts);
         if (i == 0) continue;
-        seconds[fixed] += 1e-6 * static_cast<double>(end.times.end_us - end.times.first_token_us);
+        seconds[fixed] += 1e-6 * static_cast<double>(times.end_us - times.first_token_us);
         if (fixed == 0) continue;
         n_tokens += o_.n_new_tokens - 1;
-        n_rounds += end.speculation.rounds;
-        for (size_t d = 0; d < end.speculation.drafted_at.size() && d < drafted.size(); ++d) {
-          drafted[d] += end.speculation.drafted_at[d];
-          kept[d] += end.speculation.accepted_at[d];
+        n_rounds += counts.rounds;
+        for (size_t d = 0; d < counts.drafted_at.size() && d < drafted.size(); ++d) {
+          drafted[d] += counts.drafted_at[d];
+          kept[d] += counts.accepted_at[d];
         }
       }
     for (size_t d = 0; d < drafted.size(); ++d) {
@@ -183,8 +188,9 @@ class Comparison {
     if (seconds[1] > 0) report_.tokens_per_s = static_cast<double>(n_tokens) / seconds[1];
   }
 
-  // Greedy, without a stop: the last event.
-  Event answer(Engine& engine, const std::vector<int32_t>& prompt, bool fixed) {
+  // Greedy, without a stop.
+  PhaseTimes answer(Engine& engine, const std::vector<int32_t>& prompt, bool fixed,
+                    SpeculationCounts* counts) {
     auto request = std::make_unique<Request>();
     request->ticket = ++ticket_;
     request->prompt = prompt;
@@ -197,7 +203,9 @@ class Comparison {
     while (!engine.submit(request)) std::this_thread::yield();
     for (;;) {
       std::optional<Event> event = engine.outbox().pop();
-      if (event && event->finish != FinishReason::kNone) return std::move(*event);
+      if (!event) continue;
+      for (const VerifiedRound& round : event->rounds) counts->add(round);
+      if (event->finish != FinishReason::kNone) return event->times;
     }
   }
 
@@ -219,6 +227,7 @@ int compare(const CompareOptions& o, Config& config) {
   Result<ModelText> text = load_text(engine.model);
   if (!text.ok()) return fail(text.status());
   engine.speculation = {"model"};
+  if (Status s = read_draft_tokens(text->tokenizer, &engine); !s.ok()) return fail(s);
   Result<EngineParts> parts = load_engine(engine);
   if (!parts.ok()) return fail(parts.status());
   Comparison comparison(o, parts.take(), text->tokenizer);

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "batch/sequence.h"
+#include "batch/request.h"
+#include "batch/verified_round.h"
 #include "engine/histogram.h"
 #include "sampling/accept.h"
 
@@ -23,11 +24,12 @@ struct Event {
   std::vector<int32_t> tokens;         // new ones, the end token included
   std::vector<Origin> origins;         // one per token
   std::vector<TokenLogprob> logprobs;  // one per token when asked for
-  bool has_prompt = false;             // the first event of the request
+  std::vector<float> losses;  // one per token: mass kept beyond the exact rule; empty: none
+  std::vector<VerifiedRound> rounds;  // that gave the tokens
+  bool has_prompt = false;    // the first event of the request
   int64_t n_prompt_tokens = 0, n_cached_tokens = 0;
   std::vector<TokenLogprob> prompt_logprobs;
   FinishReason finish = FinishReason::kNone;
-  SpeculationCounts speculation;  // with finish
   Acceptance acceptance = Acceptance::kRejection;
   PhaseTimes times;  // with finish
 };

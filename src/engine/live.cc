@@ -18,11 +18,18 @@ void Emitter::emit(Event event) {
   if (backlog_.empty() && outbox_->try_push(std::move(event))) return;
   for (auto it = backlog_.rbegin(); it != backlog_.rend(); ++it) {
     if (it->ticket != event.ticket || it->index != event.index) continue;
+    for (VerifiedRound& round : event.rounds)
+      round.first_token += static_cast<int32_t>(it->tokens.size());
+    append(&it->rounds, &event.rounds);
+    if (!it->losses.empty() || !event.losses.empty()) {
+      it->losses.resize(it->tokens.size(), 0);
+      event.losses.resize(event.tokens.size(), 0);
+      append(&it->losses, &event.losses);
+    }
     append(&it->tokens, &event.tokens);
     append(&it->origins, &event.origins);
     append(&it->logprobs, &event.logprobs);
     it->finish = event.finish;
-    it->speculation = std::move(event.speculation);
     it->acceptance = event.acceptance;
     it->times = event.times;
     return;

@@ -20,7 +20,8 @@ bool Step::run() {
   at_us_.proposed = clock_.now_us();
   flatten();  // rows: token, position, slot, what each may see; which rows want logits
   if (batch_.n_rows() > 0) parts_.target->forward(batch_);
-  judge();  // 1..K+1 tokens per sequence
+  prepare();  // what drafters on other devices may do meanwhile
+  judge();    // 1..K+1 tokens per sequence
   at_us_.judged = clock_.now_us();
   commit();  // tokens and K, V lengths; an accepted branch moves to its place
   learn();   // what the round says about the drafts
@@ -79,6 +80,10 @@ void Step::propose_with(int32_t drafter) {
   }
 }
 
+void Step::prepare() {
+  for (int32_t d = 0; d < parts_.drafters.size(); ++d) parts_.drafters[d].prepare();
+}
+
 void Step::flatten() {
   batch_.clear();
   score_jobs_.clear();
@@ -117,7 +122,7 @@ void Step::judge() {
     in.position = s->n_tokens();
     in.n_generated = static_cast<int32_t>(s->n_generated());
     in.counts = s->counts.get();
-    in.loss_spent = s->speculation.loss;
+    in.loss_spent = s->loss_spent;
     in.want_logprobs = s->request->output.logprobs || s->request->output.n_top_logprobs > 0;
     in.n_top_logprobs = s->request->output.n_top_logprobs;
     in.max_tokens = static_cast<int32_t>(std::min<int64_t>(n_allowed(*s), INT32_MAX));
@@ -149,7 +154,7 @@ void Step::commit() {
 void Step::learn() {
   for (size_t r = 0; r < rows_.size(); ++r)
     if (rows_[r].job >= 0)
-      count_round(rows_[r], trees_[r], results_[static_cast<size_t>(rows_[r].job)]);
+      count_round(&rows_[r], trees_[r], results_[static_cast<size_t>(rows_[r].job)]);
   learn_costs();
 }
 
@@ -164,6 +169,8 @@ void Step::emit() {
       AcceptResult& result = results_[static_cast<size_t>(row.job)];
       event.tokens = result.tokens;
       event.origins = result.origins;
+      event.losses = result.losses;
+      if (row.round) event.rounds.push_back(*row.round);
       event.logprobs = result.logprobs;
     }
     if (row.finish != FinishReason::kNone)

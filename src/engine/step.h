@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "batch/plan.h"
 #include "engine/cancels.h"
 #include "engine/live.h"
+#include "engine/policy.h"
 #include "engine/step_parts.h"
 #include "scheduler/deadlines.h"
 
@@ -30,6 +32,7 @@ class Step {
   // One step, top to bottom; false when there was nothing to run.
   bool run();
 
+  void set_policy(const EnginePolicy& policy);
   void take(std::unique_ptr<Request> request);  // into the waiting line, as admit does
   void cancelled(uint64_t ticket) { cancels_.raise(ticket); }  // any thread; see Engine
   void finish_everything(FinishReason reason);
@@ -50,6 +53,7 @@ class Step {
     int32_t segment = -1;                  // of batch_; -1: no rows
     int32_t job = -1;                      // into jobs_ and results_; -1: nothing is drawn
     size_t first_score = 0, n_scores = 0;  // into score_jobs_ and scores_
+    std::optional<VerifiedRound> round;    // none: nothing was decoded
     FinishReason finish = FinishReason::kNone;
   };
 
@@ -57,6 +61,7 @@ class Step {
   void wish(int64_t now_us);
   void propose();
   void flatten();
+  void prepare();
   void judge();
   void commit();
   void learn();
@@ -86,7 +91,7 @@ class Step {
   FinishReason reason_to_end(const Sequence& s, const AcceptResult& result) const;
   void fork_siblings(Live* live);
   void fork_planes(const Sequence& leader, Sequence* s, bool has_copy);
-  void count_round(const Row& row, const DraftTree& tree, const AcceptResult& result);
+  void count_round(Row* row, const DraftTree& tree, const AcceptResult& result);
   void say(Sequence* s, Event event);
   void end(Sequence* s, FinishReason reason, Event event);
 
@@ -102,6 +107,8 @@ class Step {
   uint64_t next_order_ = 0;
   DraftLength length_;
   AlphaControl alpha_;
+  bool speculates_ = true;  // operators' word, like the next one
+  std::optional<float> pinned_alpha_;
 
   // Of the present step; kept to reuse their memory.
   std::vector<uint64_t> cancelled_;

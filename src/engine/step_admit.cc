@@ -38,8 +38,8 @@ void Step::take(std::unique_ptr<Request> request) {
       s->counts = std::make_unique<TokenCounts>();
       s->counts->add_prompt(r.prompt);
     }
-    s->speculation.rounds_per_drafter.assign(static_cast<size_t>(parts_.drafters.size()), 0);
     s->drafts.resize(static_cast<size_t>(parts_.drafters.size()));
+    s->draft_high.resize(static_cast<size_t>(kv_.n_planes()), 0);
     live.sequences.push_back(std::move(s));
     scheduler_.add(live.sequences.back().get());
   }

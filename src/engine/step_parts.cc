@@ -44,7 +44,8 @@ AcceptPolicy Step::policy_of(const Request& r) const {
     bool threshold =
         policy.rule == Acceptance::kThreshold || policy.rule == Acceptance::kThresholdLiteral;
     if (!threshold || p.has_alpha) return policy;
-    policy.alpha = p.dynamic_alpha || parts_.dynamic_alpha
+    policy.alpha = pinned_alpha_ ? *pinned_alpha_
+                   : p.dynamic_alpha || parts_.dynamic_alpha
                        ? static_cast<float>(alpha_.alpha(accept_rate()))
                        : parts_.policy.alpha;
     return policy;
@@ -70,9 +71,11 @@ int32_t Step::tree_nodes(std::span<const int32_t> widths, int32_t depth) {
 void Step::commit_catchup(const PlannedSequence& planned) {
   Sequence* s = planned.sequence;
   int32_t plane = parts_.drafters[s->drafter].plane();
+  if (!parts_.drafters[s->drafter].uses_plane(s->n_tokens())) return;
   int64_t before = s->table.filled[static_cast<size_t>(plane)];
   int64_t filled = before + planned.n_draft_catchup;
-  count_recomputed(before, filled, &s->draft_high, &figures_.n_recomputed_draft);
+  count_recomputed(before, filled, &s->draft_high[static_cast<size_t>(plane)],
+                   &figures_.n_recomputed_draft);
   kv_.commit(&s->table, plane, s->tokens, filled, s->request->cache_salt);
 }
 
@@ -171,10 +174,11 @@ void Step::commit_planes(Row* row) {
   if (row->job >= 0 && row->plan.n_draft > 0) {
     Drafter& drafter = parts_.drafters[s->drafter];
     const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
-    if (drafter.plane() >= 0) {
+    if (drafter.uses_plane(row->n_before)) {
       int64_t filled = drafter.filled_after(tree, path, row->n_before);
       count_recomputed(s->table.filled[static_cast<size_t>(drafter.plane())], row->n_before,
-                       &s->draft_high, &figures_.n_recomputed_draft);
+                       &s->draft_high[static_cast<size_t>(drafter.plane())],
+                       &figures_.n_recomputed_draft);
       kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, s->n_tokens() - 1), salt);
     }
   }
@@ -225,42 +229,24 @@ void Step::fork_siblings(Live* live) {
   }
 }
 
-namespace {
-
-// Adds one round to counts by depth.
-void count_depths(const DraftTree& tree, int32_t n_accepted, auto* drafted_at, auto* accepted_at) {
-  for (auto* v : {drafted_at, accepted_at})
-    v->resize(std::max(v->size(), static_cast<size_t>(tree.depth())), 0);
-  for (int32_t depth : tree.depths) ++(*drafted_at)[static_cast<size_t>(depth - 1)];
-  for (int32_t d = 0; d < n_accepted; ++d) ++(*accepted_at)[static_cast<size_t>(d)];
-}
-
-}  // namespace
-
-void Step::count_round(const Row& row, const DraftTree& tree, const AcceptResult& result) {
-  Sequence* s = row.plan.sequence;
-  SpeculationCounts& c = s->speculation;
+void Step::count_round(Row* row, const DraftTree& tree, const AcceptResult& result) {
+  Sequence* s = row->plan.sequence;
   figures_.n_generated_tokens += static_cast<int64_t>(result.tokens.size());
-  if (row.n_before == s->n_prompt()) {
+  if (row->n_before == s->n_prompt()) {
     if (s->index == 0) figures_.n_prompt_tokens += s->n_prompt();
     if (tree.size() == 0) return;  // the prompt's own token: no round of decoding
   }
   ++figures_.n_rounds;
-  ++c.rounds;
-  c.loss += result.loss;
-  figures_.loss_spent += result.loss;
-  c.last_alpha = row.policy.alpha;
+  s->loss_spent += result.loss();
+  figures_.loss_spent += result.loss();
+  row->round = VerifiedRound::of(tree, s->drafter, result.n_accepted, row->policy.alpha);
   if (tree.size() == 0) return;
-  c.drafted += tree.size();
-  c.accepted += result.n_accepted;
-  ++c.rounds_per_drafter[static_cast<size_t>(s->drafter)];
   ++figures_.rounds_per_drafter[static_cast<size_t>(s->drafter)];
   ++figures_.n_draft_rounds;
   figures_.n_drafted += tree.size();
   figures_.n_accepted += result.n_accepted;
   figures_.n_fallbacks += result.n_accepted == 0;
-  count_depths(tree, result.n_accepted, &c.drafted_at, &c.accepted_at);
-  count_depths(tree, result.n_accepted, &figures_.drafted_at, &figures_.accepted_at);
+  row->round->count_depths(&figures_.drafted_at, &figures_.accepted_at);
 }
 
 void Step::say(Sequence* s, Event event) {
@@ -279,7 +265,6 @@ void Step::say(Sequence* s, Event event) {
 
 void Step::end(Sequence* s, FinishReason reason, Event event) {
   event.finish = reason;
-  event.speculation = std::move(s->speculation);
   event.acceptance = policy_of(*s->request).rule;
   event.times = {s->request->arrival_us, s->first_scheduled_us, s->first_token_us, clock_.now_us()};
   say(s, std::move(event));

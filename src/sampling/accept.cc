@@ -207,7 +207,7 @@ void clear(AcceptResult* out) {
   out->logprobs.clear();
   out->path.clear();
   out->n_accepted = 0;
-  out->loss = 0;
+  out->losses.clear();
   out->ended = false;
   out->finite = true;
 }
@@ -239,6 +239,7 @@ void accept(const AcceptInput& in, AcceptResult* out) {
   std::vector<int32_t> children;
   Distribution p;
   int32_t node = DraftTree::kRoot;
+  double loss = 0;
   while (true) {
     int32_t n_new = static_cast<int32_t>(out->tokens.size());
     std::span<const float> logits;
@@ -249,8 +250,9 @@ void accept(const AcceptInput& in, AcceptResult* out) {
     children.clear();
     for (int32_t i = node + 1; i < tree.size(); ++i)
       if (tree.parents[static_cast<size_t>(i)] == node) children.push_back(i);
-    Choice c = choose({&in, in.position + n_new, &p, logits, children, in.loss_spent + out->loss});
-    out->loss += c.loss;
+    Choice c = choose({&in, in.position + n_new, &p, logits, children, in.loss_spent + loss});
+    out->losses.push_back(static_cast<float>(c.loss));
+    loss += out->losses.back();
     out->tokens.push_back(c.token);
     out->origins.push_back(origin_of(c, !children.empty(), node == DraftTree::kRoot));
     if (in.want_logprobs) out->logprobs.push_back(logprobs_of(logits, c.token, in.n_top_logprobs));
@@ -264,6 +266,7 @@ void accept(const AcceptInput& in, AcceptResult* out) {
     if (out->ended || c.kept == kNone || n_new + 1 == in.max_tokens) break;
     node = c.kept;
   }
+  if (loss == 0) out->losses.clear();
   if (in.counts != nullptr)
     for (int32_t t : out->tokens) in.counts->remove_output(t);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "base/view.h"
@@ -36,9 +37,11 @@ struct AcceptResult {
   std::vector<TokenLogprob> logprobs;  // one per token when wanted
   std::vector<int32_t> path;           // accepted nodes that `tokens` still holds, root first
   int32_t n_accepted = 0;              // nodes kept before any cut by a stop
-  double loss = 0;                     // probability mass kept beyond the exact rule, this round
-  bool ended = false;                  // the last token is an end id
-  bool finite = true;  // false: a needed row held NaN or infinity; tokens end before it
+  std::vector<float> losses;  // one per token: mass kept beyond the exact rule; empty: none
+  bool ended = false;         // the last token is an end id
+  bool finite = true;         // false: a needed row held NaN or infinity; tokens end before it
+
+  double loss() const { return std::accumulate(losses.begin(), losses.end(), 0.0); }
 };
 
 // Walks down from the root. At each node the children are tried in order:

@@ -49,9 +49,8 @@ void fill_timing(const PhaseTimes& t, wire::Timing* timing) {
   timing->set_total_us(between(t.arrival_us, t.end_us));
 }
 
-void fill_speculation(const Event& event, const std::vector<std::string>& names,
+void fill_speculation(const SpeculationCounts& c, const std::vector<std::string>& names,
                       wire::SpeculationStats* stats) {
-  const SpeculationCounts& c = event.speculation;
   stats->set_rounds(static_cast<uint32_t>(c.rounds));
   stats->set_drafted_tokens(static_cast<uint32_t>(c.drafted));
   stats->set_accepted_tokens(static_cast<uint32_t>(c.accepted));
@@ -63,7 +62,6 @@ void fill_speculation(const Event& event, const std::vector<std::string>& names,
           static_cast<uint32_t>(c.rounds_per_drafter[i]);
   stats->set_last_alpha(c.last_alpha);
   stats->set_loss(static_cast<float>(c.loss));
-  stats->set_acceptance(wire_rule(event.acceptance));
 }
 
 }  // namespace
@@ -105,6 +103,7 @@ std::optional<wire::GenerateChunk> CompletionStream::push(Event event, int64_t n
 }
 
 void CompletionStream::take_tokens(Event* event, int64_t now_us) {
+  int64_t n_before = n_tokens_;
   for (size_t i = 0; i < event->tokens.size() && !stopped(); ++i) {
     int32_t token = event->tokens[i];
     Piece piece{"", token, event->origins[i], {}};
@@ -121,6 +120,15 @@ void CompletionStream::take_tokens(Event* event, int64_t now_us) {
     if (pending_.empty()) pending_since_us_ = now_us;
     pending_.push_back(std::move(piece));
   }
+  count(*event, n_tokens_ - n_before);
+}
+
+// Of what the engine says it did, the rounds and losses of the tokens that are taken.
+void CompletionStream::count(const Event& event, int64_t n_taken) {
+  for (const VerifiedRound& round : event.rounds)
+    if (round.first_token < n_taken) speculation_.add(round);
+  for (size_t i = 0; i < event.losses.size() && static_cast<int64_t>(i) < n_taken; ++i)
+    speculation_.loss += event.losses[i];
 }
 
 // min_chunk_tokens gives whole multiples, so that the size of a chunk tells nothing of a round.
@@ -155,7 +163,8 @@ void CompletionStream::fill_finish(const Event& event, wire::Finish* finish) con
   finish->set_num_generated_tokens(static_cast<uint32_t>(n_tokens_));
   finish->set_seed(options_.seed);
   if (options_.timing) fill_timing(event.times, finish->mutable_timing());
-  fill_speculation(event, options_.drafter_names, finish->mutable_speculation());
+  fill_speculation(speculation_, options_.drafter_names, finish->mutable_speculation());
+  finish->mutable_speculation()->set_acceptance(wire_rule(event.acceptance));
 }
 
 void CompletionStream::fill_reason(const Event& event, wire::Finish* finish) const {

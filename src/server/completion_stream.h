@@ -31,6 +31,8 @@ class CompletionStream {
   // Why it ended without an answer; kNone: it did not.
   FinishReason failure() const { return failure_; }
   int64_t n_tokens() const { return n_tokens_; }
+  // Of the rounds up to the one that a stop string ended.
+  const SpeculationCounts& speculation() const { return speculation_; }
   bool ended_by_eos() const;  // or, where an end token came, by a stop token
 
  private:
@@ -42,6 +44,7 @@ class CompletionStream {
   };
 
   void take_tokens(Event* event, int64_t now_us);
+  void count(const Event& event, int64_t n_taken);
   size_t n_ready(int64_t now_us) const;
   void release(size_t n, wire::GenerateChunk* chunk);
   void fill_finish(const Event& event, wire::Finish* finish) const;
@@ -53,6 +56,7 @@ class CompletionStream {
   std::vector<Piece> pending_;    // held back by min_chunk
   int64_t pending_since_us_ = 0;  // when the first of them came
   int64_t n_tokens_ = 0;
+  SpeculationCounts speculation_;
   int32_t end_token_ = -1;
   int stopped_by_ = -1;
   bool finished_ = false;

@@ -61,8 +61,10 @@ class RealEngine {
       while (auto e = outbox_.try_pop()) {
         auto& t = texts[e->ticket];
         t.insert(t.end(), e->tokens.begin(), e->tokens.end());
-        drafted += e->speculation.drafted;
-        accepted += e->speculation.accepted;
+        for (const VerifiedRound& round : e->rounds) {
+          drafted += round.n_drafted;
+          accepted += round.n_accepted;
+        }
       }
     }
     step->check_integrity();
@@ -211,7 +213,8 @@ TEST(RealModelLoad, SelfDraftOfAllLayersInTheSameWeightsKeepsEverything) {
   SpeculationCounts counts;
   while (!step.idle()) {
     step.run();
-    while (auto e = outbox.try_pop()) counts = e->speculation;
+    while (auto e = outbox.try_pop())
+      for (const VerifiedRound& round : e->rounds) counts.add(round);
   }
   EXPECT_GT(counts.drafted, 0);
   EXPECT_EQ(counts.accepted, counts.drafted) << "verify is bit-equal to decode";

@@ -127,21 +127,26 @@ TEST(Reply, AFullOutboxNeitherBlocksNorLosesAnything) {
   EXPECT_FALSE(step.idle()) << "events still wait";
   std::map<uint64_t, std::vector<int32_t>> got;
   std::map<uint64_t, int32_t> n_events;
-  for (int32_t i = 0; i < 100 && !step.idle(); ++i) {
+  std::map<uint64_t, size_t> n_rounds;
+  auto collect = [&] {
     while (auto e = tiny.try_pop()) {
       auto& to = got[e->ticket];
+      for (const VerifiedRound& round :
+           e->rounds)  // each gave one token, the prompt another before them
+        EXPECT_EQ(to.size() + static_cast<size_t>(round.first_token), ++n_rounds[e->ticket]);
       to.insert(to.end(), e->tokens.begin(), e->tokens.end());
       ++n_events[e->ticket];
     }
+  };
+  for (int32_t i = 0; i < 100 && !step.idle(); ++i) {
+    collect();
     step.run();
   }
-  while (auto e = tiny.try_pop()) {
-    auto& to = got[e->ticket];
-    to.insert(to.end(), e->tokens.begin(), e->tokens.end());
-  }
+  collect();
   for (auto& [ticket, r] : asked) {
     EXPECT_EQ(got[ticket], plain_run(h.options.model, r, 0, 256).tokens);
     EXPECT_LE(n_events[ticket], 2) << "events of one completion grow together";
+    EXPECT_EQ(n_rounds[ticket], 39u);
   }
 }
 

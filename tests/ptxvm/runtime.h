@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ptxvm/host_calls.h"
 #include "ptxvm/machine.h"
 #include "ptxvm/report.h"
 
@@ -77,6 +78,7 @@ struct Runtime {
   std::deque<Stream> defaults;  // the default stream of each device
   std::vector<Stream*> streams;
   uint64_t rng = 1;
+  HostCalls calls;
 
   // The current device of the calling thread.
   static int& device();

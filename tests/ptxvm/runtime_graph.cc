@@ -88,6 +88,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t h, cudaStreamCaptureStatus* statu
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t g, unsigned long long) {
   PF_LOCK;
   *out = reinterpret_cast<cudaGraphExec_t>(new std::shared_ptr<Graph>(executable(**graph_of(g))));
+  ++rt.calls.n_executable_graphs;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, cudaGraph_t g,
@@ -160,6 +161,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) {
+  PF_LOCK;
+  --rt.calls.n_executable_graphs;
   delete graph_of(g);
   return cudaSuccess;
 }

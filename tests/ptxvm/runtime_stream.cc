@@ -62,6 +62,10 @@ cudaError_t Runtime::submit(cudaStream_t handle, Node node) {
     return cudaSuccess;
   }
   if (sticky != cudaSuccess) return set(sticky);
+  calls.kernels += node.type == cudaGraphNodeTypeKernel;
+  calls.graphs += node.type == cudaGraphNodeTypeGraph;
+  calls.copies += node.type == cudaGraphNodeTypeMemcpy;
+  calls.memsets += node.type == cudaGraphNodeTypeMemset;
   // The default stream and the blocking ones follow each other.
   if (s.is_default) {
     for (Stream* other : streams) {
@@ -102,6 +106,16 @@ void Runtime::drain(Stream& s) {
     step(s);
   }
 }
+HostCalls host_calls() {
+  PF_LOCK;
+  return rt.calls;
+}
+void clear_host_calls() {
+  PF_LOCK;
+  const int64_t n = rt.calls.n_executable_graphs;
+  rt.calls = {};
+  rt.calls.n_executable_graphs = n;
+}
 void Runtime::drain_all() {
   for (Stream& s : defaults) drain(s);
   for (size_t i = 0; i < streams.size(); ++i) drain(*streams[i]);
@@ -125,6 +139,7 @@ cudaError_t synchronise(Stream& s) {
     s.capture_broken = true;
     return rt.set(cudaErrorStreamCaptureUnsupported);
   }
+  ++rt.calls.waits;
   rt.drain(s);
   return rt.sticky != cudaSuccess ? rt.set(rt.sticky) : cudaSuccess;
 }

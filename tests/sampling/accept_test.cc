@@ -157,14 +157,14 @@ TEST(Accept, ThresholdKeepsBelowTheArgmaxAndCountsIt) {
   c.in.policy.alpha = 0.59f;  // .3 / .5 = .6
   AcceptResult r = c.run();
   EXPECT_EQ(r.tokens[0], 2);
-  EXPECT_DOUBLE_EQ(r.loss, 1) << "one kept token that is not the argmax";
+  EXPECT_DOUBLE_EQ(r.loss(), 1) << "one kept token that is not the argmax";
   c.in.policy.alpha = 0.61f;
   EXPECT_EQ(c.run().tokens, Tokens{1});
   c.in.policy.alpha = 0.59f;
   c.in.policy.loss_budget = 0.5f;
   r = c.run();
   EXPECT_EQ(r.tokens, Tokens{1}) << "a budget is never overshot";
-  EXPECT_EQ(r.loss, 0);
+  EXPECT_EQ(r.loss(), 0);
 }
 
 TEST(Accept, TypicalUsesTheEntropyOfTheTarget) {
@@ -176,7 +176,7 @@ TEST(Accept, TypicalUsesTheEntropyOfTheTarget) {
   c.in.policy.rule = Acceptance::kTypical;
   AcceptResult r = c.run();
   EXPECT_EQ(r.tokens[0], 2);
-  EXPECT_NEAR(r.loss, 0.75, 1e-6) << "1 - p(x)";
+  EXPECT_NEAR(r.loss(), 0.75, 1e-6) << "1 - p(x)";
   // p nearly one-hot on 0: H ~ 0, the bar is eps = .09; token 2 has far less.
   c.logits[0] = 9;
   EXPECT_EQ(c.run().origins[0], Origin::kCorrected);

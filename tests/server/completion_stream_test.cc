@@ -42,6 +42,49 @@ AnswerOptions options_with(std::vector<std::string> stops) {
   return o;
 }
 
+// Rounds of a chain: each drafted 4 tokens and gave as many as it says.
+Event with_rounds(Event e, std::vector<int32_t> n_tokens, std::vector<float> losses) {
+  int32_t first = 0;
+  for (int32_t n : n_tokens) {
+    DraftTree chain;
+    for (int i = 0; i < 4; ++i) chain.add_one_hot('a', i - 1);
+    e.rounds.push_back(VerifiedRound::of(chain, 1, n - 1, 0.5f));
+    e.rounds.back().first_token = first;
+    first += n;
+  }
+  e.losses = std::move(losses);
+  return e;
+}
+
+TEST(CompletionStream, CountsTheRoundsUpToTheOneThatAStopStringEnded) {
+  AnswerOptions o = options_with({"STOP"});
+  o.drafter_names = {"ngram", "model"};
+  CompletionStream s(tokenizer(), o, 0);
+  s.push(event("a"), 0);  // the prompt's own token: no round
+  s.push(with_rounds(event("bcd"), {3}, {0, 0.5f, 0}), 0);
+  // Two rounds in one event, the engine being ahead: the first one ends with the string's last
+  // letter and one token more, the second is of no use to anybody.
+  s.push(with_rounds(event("STOP.xyz"), {5, 3}, {0.25f, 0, 0, 0, 1, 1, 1, 1}), 0);
+  EXPECT_TRUE(s.stopped());
+  auto last =
+      s.push(with_rounds(event("later", FinishReason::kCancelled), {5}, {1, 1, 1, 1, 1}), 0);
+  ASSERT_TRUE(last);
+  const wire::SpeculationStats& stats = last->finish().speculation();
+  EXPECT_EQ(stats.rounds(), 2u);
+  EXPECT_EQ(stats.drafted_tokens(), 8u);
+  EXPECT_EQ(stats.accepted_tokens(), 2u + 4u) << "kept in those rounds, before the cut";
+  ASSERT_EQ(stats.drafted_per_position_size(), 4);
+  ASSERT_EQ(stats.accepted_per_position_size(), 4);
+  for (int d = 0; d < 4; ++d) {
+    EXPECT_EQ(stats.drafted_per_position(d), 2u);
+    EXPECT_EQ(stats.accepted_per_position(d), d < 2 ? 2u : 1u);
+  }
+  EXPECT_EQ(stats.rounds_per_drafter().at("model"), 2u);
+  EXPECT_EQ(stats.rounds_per_drafter().size(), 1u);
+  EXPECT_EQ(stats.loss(), 0.75f) << "of the tokens that the client got";
+  EXPECT_EQ(stats.last_alpha(), 0.5f);
+}
+
 TEST(CompletionStream, GivesTextAsItComesAndEndsWithAFinish) {
   AnswerOptions o = options_with({});
   o.n_prompt = 3;

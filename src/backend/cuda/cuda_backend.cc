@@ -41,9 +41,9 @@ class CudaBackend final : public Backend {
   CudaBackend(CudaModel<A> model, const CudaOptions& options)
       : options_(options),
         model_(std::move(model)),
-        forward_(model_, options_, stream_.get()),
+        forward_(model_, options_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
         judge_(model_, options_, &forward_, stream_.get()),
-        draft_(model_, options_, &forward_, stream_.get()),
+        draft_(model_, options_, &forward_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
         moves_(size_t{1} << 12) {
     info_.device = device_name();
     info_.dtype = options.int4                                    ? "int4"
@@ -54,8 +54,8 @@ class CudaBackend final : public Backend {
     info_.bytes_per_step = model_.bytes_per_step();
     info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
     info_.kv_bytes = forward_.kv_bytes();
-    info_.scratch_bytes =
-        forward_.scratch_bytes() + judge_.scratch_bytes() + draft_.scratch_bytes();
+    info_.scratch_bytes = forward_.scratch_bytes() + judge_.scratch_bytes() +
+                          draft_.scratch_bytes() + (options.graphs ? graphs_.bytes() : 0);
   }
 
   const BackendInfo& info() const override { return info_; }
@@ -152,6 +152,7 @@ class CudaBackend final : public Backend {
 
   const CudaOptions options_;
   Stream stream_;  // before what works on it
+  Graphs graphs_;
   CudaModel<A> model_;
   CudaForward<A> forward_;
   CudaJudge<A> judge_;
@@ -186,7 +187,15 @@ Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding
                                       const CudaOptions& options, ThreadPool& pool) {
   CudaModel<A> sent;
   if (Status s = upload_model(model, embedding_of, options, pool, &sent); !s.ok()) return s;
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend<A>>(std::move(sent), options));
+  CudaOptions o = options;
+  if (o.prefill_gemm == CudaOptions::PrefillGemm::kOwn) {
+    o.blas = nullptr;
+  } else if (!o.blas) {
+    Result<Blas> cublas = load_cublas();
+    if (!cublas.ok()) return cublas.status();
+    o.blas = cublas.take();
+  }
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend<A>>(std::move(sent), o));
 }
 
 }  // namespace

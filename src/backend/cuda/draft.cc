@@ -60,12 +60,13 @@ void CudaDraft<A>::Layout::read(const std::byte* base, int64_t b, DraftTree* tre
 
 template <class A>
 CudaDraft<A>::CudaDraft(const CudaModel<A>& model, const CudaOptions& options,
-                        CudaForward<A>* forward, cudaStream_t stream)
+                        CudaForward<A>* forward, Graphs* graphs, cudaStream_t stream)
     : model_(model),
       chunk_rows_(options.head_chunk_rows),
       top_n_(static_cast<int32_t>(std::min<int64_t>(options.draft_top_n, model.head_rows))),
       max_rows_(forward->max_rows()),
       forward_(forward),
+      graphs_(graphs),
       stream_(stream),
       staging_(size_t{1} << 14),
       candidates_(int64_t{max_rows_} * top_n_),
@@ -75,7 +76,7 @@ CudaDraft<A>::CudaDraft(const CudaModel<A>& model, const CudaOptions& options,
       tokens_(max_rows_) {
   for (DeviceBuffer<int32_t>& open : open_) open = DeviceBuffer<int32_t>(max_rows_);
   cuda_check(cudaMemsetAsync(all_open_.data(), 0, all_open_.bytes(), stream_));
-  device_.forward = [this](const Batch& batch) { forward_->run(batch, nullptr, n_layers_); };
+  device_.forward = [this](const Batch& batch) { forward_->run(batch, n_layers_); };
   device_.list = [this](int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out) {
     list_on_host(first, n, out);
   };
@@ -92,7 +93,7 @@ int64_t CudaDraft<A>::scratch_bytes() const {
 template <class A>
 void CudaDraft<A>::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees,
                            int64_t n_layers) {
-  n_layers_ = n_layers;
+  n_layers_ = n_layers == 0 ? model_.L : n_layers;
   for (size_t first = 0; first < jobs.size();) {
     size_t end = first;
     int64_t n = 0;
@@ -121,79 +122,120 @@ void CudaDraft<A>::grow_chains(std::span<const ProposeJob> jobs, std::span<Draft
   // The longest first: at each depth those that go on are the first rows.
   std::stable_sort(order_.begin(), order_.end(),
                    [&](size_t a, size_t b) { return jobs[a].n_draft > jobs[b].n_draft; });
-  run_committed(jobs);
-  if (order_.empty()) return;
+  const auto n = static_cast<int64_t>(order_.size());
+  const int32_t padded = graphs_ != nullptr && n > 0 ? padded_rows(n, max_rows_) : 0;
+  run_committed(jobs, padded);
+  if (n == 0) return;
   const int32_t K = jobs[order_[0]].n_draft;
-  Layout layout{static_cast<int64_t>(order_.size()), top_n_ * K};
+  stage_chains(jobs, padded, K);
+  Layout layout{padded > 0 ? padded : n, top_n_ * K};
   make_room(layout.bytes(), &trees_);
-  // No nodes and entries yet; places that stay unused are fetched too.
-  cuda_check(cudaMemsetAsync(trees_.as(), 0, layout.bytes(), stream_));
-  for (int32_t depth = 1; depth <= K; ++depth) {
-    int64_t n = 0;
-    while (n < layout.n && jobs[order_[static_cast<size_t>(n)]].n_draft >= depth) ++n;
-    if (depth > 1) feed_level(jobs, depth, n);
-    grow_level(jobs, layout, depth, n);
+  auto issue = [&] { issue_chains(layout, K); };
+  if (padded > 0 &&
+      std::all_of(passes_.begin(), passes_.end(), [](auto& p) { return p.fixed(); })) {
+    graphs_->rest_on(GraphKey::Kind::kChains, {staging_.base(), trees_.as()}, stream_);
+    graphs_->run({GraphKey::Kind::kChains, padded, static_cast<int32_t>(n_layers_), K}, stream_,
+                 issue);
+  } else {
+    issue();
   }
   fetch(layout, trees);
 }
 
 // The committed tokens of all jobs; logit rows in the order of order_.
 template <class A>
-void CudaDraft<A>::run_committed(std::span<const ProposeJob> jobs) {
+void CudaDraft<A>::run_committed(std::span<const ProposeJob> jobs, int64_t n_logit_rows) {
   batch_.clear();
   for (size_t j : order_)
     batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks, Batch::Logits::kLast);
   for (const ProposeJob& job : jobs)
     if (job.n_draft == 0)
       batch_.add(job.committed, job.base, nullptr, job.blocks, Batch::Logits::kNone);
-  forward_->run(batch_, nullptr, n_layers_);
-  rules_.clear();
-  grow_.clear();
-  for (size_t j : order_) {
-    const ProposeJob& job = jobs[j];
-    rules_.add(*job.params, *job.stop, job.counts, job.key,
-               job.base + static_cast<int64_t>(job.committed.size()), job.n_generated);
-    grow_.push_back({job.n_draft, job.policy.rule == Acceptance::kCoupled});
+  forward_->run(batch_, n_layers_, n_logit_rows);
+}
+
+template <class A>
+void CudaDraft<A>::stage_chains(std::span<const ProposeJob> jobs, int64_t B, int32_t K) {
+  level_rows_.clear();
+  for (int32_t depth = 1; depth <= K; ++depth) {
+    auto ended = [&](size_t j) { return jobs[j].n_draft < depth; };
+    auto end = std::find_if(order_.begin(), order_.end(), ended);
+    level_rows_.push_back(B > 0 ? B : end - order_.begin());
   }
+  passes_.resize(static_cast<size_t>(K - 1));
   staging_.begin();
-  sampling_ = staging_.put<kernels::SamplingRules>(rules_.sampling);
-  grow_rules_ = staging_.put<kernels::GrowRules>(grow_);
-  counts_ = staging_.put<kernels::TokenCount>(rules_.counts);
-  biases_ = staging_.put<TokenValue>(rules_.biases);
-  end_ids_ = staging_.put<int32_t>(rules_.end_ids);
-  roots_.assign(order_.size(), kernels::kRootNode);
-  auto roots = staging_.put<int32_t>(roots_);
-  staging_.send(stream_);
-  if (!order_.empty())
-    cuda_check(cudaMemcpyAsync(open_[1].data(), staging_.at(roots), order_.size() * sizeof(int32_t),
-                               cudaMemcpyDeviceToDevice, stream_));
-}
-
-// Feeds what level depth - 1 has drawn: one row per chain that goes on.
-template <class A>
-void CudaDraft<A>::feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t n) {
-  static constexpr int32_t kOnDevice = 0;  // the token itself is in tokens_
-  batch_.clear();
-  for (int64_t i = 0; i < n; ++i) {
-    const ProposeJob& job = jobs[order_[static_cast<size_t>(i)]];
-    batch_.add({&kOnDevice, 1}, job.base + static_cast<int64_t>(job.committed.size()) + depth - 2,
-               nullptr, job.blocks, Batch::Logits::kLast);
+  placed_.sampling = staging_.make<kernels::SamplingRules>(level_rows_[0]);
+  placed_.grow = staging_.make<kernels::GrowRules>(level_rows_[0]);
+  placed_.roots = staging_.make<int32_t>(level_rows_[0]);
+  for (size_t i = 0; i < passes_.size(); ++i)
+    PassWriter::place(level_rows_[i + 1], level_rows_[i + 1], &staging_, &passes_[i]);
+  write_rules(jobs);
+  // One row per chain that goes on: what the level before has drawn.
+  static constexpr int32_t kOnDevice = 0;
+  for (int32_t depth = 2; depth <= K; ++depth) {
+    batch_.clear();
+    for (size_t j : order_)
+      if (const ProposeJob& job = jobs[j]; job.n_draft >= depth)
+        batch_.add({&kOnDevice, 1},
+                   job.base + static_cast<int64_t>(job.committed.size()) + depth - 2, nullptr,
+                   job.blocks, Batch::Logits::kLast);
+    const auto i = static_cast<size_t>(depth - 2);
+    forward_->writer().fill(batch_, &staging_, &passes_[i], i > 0 ? &passes_[i - 1] : nullptr);
   }
-  forward_->run(batch_, tokens_.data(), n_layers_);
+  staging_.send(stream_);
+}
+
+// The lists of the rules differ in length from step to step: the rules point to them from the
+// beginning of the staging.
+template <class A>
+void CudaDraft<A>::write_rules(std::span<const ProposeJob> jobs) {
+  rules_.clear();
+  std::span<kernels::GrowRules> grow = staging_.host(placed_.grow);
+  std::span<int32_t> roots = staging_.host(placed_.roots);
+  std::fill(roots.begin(), roots.end(), kernels::kNoNode);
+  for (size_t i = 0; i < order_.size(); ++i) {
+    const ProposeJob& job = jobs[order_[i]];
+    rules_.add(*job.params, *job.stop, job.counts, job.key,
+               job.offset + job.base + static_cast<int64_t>(job.committed.size()),
+               job.n_generated);
+    grow[i] = {job.n_draft, job.policy.rule == Acceptance::kCoupled};
+    roots[i] = kernels::kRootNode;
+  }
+  const int32_t counts = Staging::index(staging_.put<kernels::TokenCount>(rules_.counts)),
+                biases = Staging::index(staging_.put<TokenValue>(rules_.biases)),
+                ends = Staging::index(staging_.put<int32_t>(rules_.end_ids));
+  for (kernels::SamplingRules& r : rules_.sampling) {
+    r.first_count += counts;
+    r.first_bias += biases;
+    r.first_end += ends;
+  }
+  std::copy(rules_.sampling.begin(), rules_.sampling.end(),
+            staging_.host(placed_.sampling).begin());
 }
 
 template <class A>
-void CudaDraft<A>::grow_level(std::span<const ProposeJob> jobs, const Layout& layout, int32_t depth,
-                              int64_t n) {
-  const DeviceBuffer<int32_t>&open = open_[depth % 2], &next = open_[(depth + 1) % 2];
+void CudaDraft<A>::issue_chains(const Layout& layout, int32_t K) {
+  // No nodes and entries yet; places that stay unused are fetched too.
+  cuda_check(cudaMemsetAsync(trees_.as(), 0, layout.bytes(), stream_));
+  for (int32_t depth = 1; depth <= K; ++depth) {
+    if (depth > 1)
+      forward_->launch(passes_[static_cast<size_t>(depth - 2)], staging_, tokens_.data(),
+                       n_layers_);
+    grow_level(layout, depth, K, level_rows_[static_cast<size_t>(depth - 1)]);
+  }
+}
+
+template <class A>
+void CudaDraft<A>::grow_level(const Layout& layout, int32_t depth, int32_t K, int64_t n) {
+  const int32_t* open = depth == 1 ? staging_.at(placed_.roots) : open_[depth % 2].data();
   for (int64_t first = 0; first < n; first += chunk_rows_)
-    list(static_cast<int32_t>(first), std::min<int64_t>(chunk_rows_, n - first), open.data());
-  kernels::RuleLists lists{staging_.at(counts_), staging_.at(biases_), staging_.at(end_ids_)};
-  kernels::grow_trees(layout.at(trees_.as()), {next.data(), {n, 1}}, {tokens_.data(), {n, 1}},
-                      {open.data(), {n, 1}}, {candidates_.data(), {n, top_n_}},
-                      {n_listed_.data(), {n}}, {staging_.at(sampling_), {n}},
-                      {staging_.at(grow_rules_), {n}}, lists, 1, depth, jobs[order_[0]].n_draft,
-                      stream_);
+    list(static_cast<int32_t>(first), std::min<int64_t>(chunk_rows_, n - first), open);
+  kernels::RuleLists lists{staging_.base<kernels::TokenCount>(), staging_.base<TokenValue>(),
+                           staging_.base<int32_t>()};
+  kernels::grow_trees(layout.at(trees_.as()), {open_[(depth + 1) % 2].data(), {n, 1}},
+                      {tokens_.data(), {n, 1}}, {open, {n, 1}}, {candidates_.data(), {n, top_n_}},
+                      {n_listed_.data(), {n}}, {staging_.at(placed_.sampling), {n}},
+                      {staging_.at(placed_.grow), {n}}, lists, 1, depth, K, stream_);
 }
 
 template <class A>
@@ -202,8 +244,8 @@ void CudaDraft<A>::fetch(const Layout& layout, std::span<DraftTree> trees) {
   cuda_check(
       cudaMemcpyAsync(host_.data(), trees_.as(), layout.bytes(), cudaMemcpyDeviceToHost, stream_));
   cuda_check(cudaStreamSynchronize(stream_));
-  for (int64_t b = 0; b < layout.n; ++b)
-    layout.read(host_.data(), b, &trees[order_[static_cast<size_t>(b)]]);
+  for (size_t i = 0; i < order_.size(); ++i)
+    layout.read(host_.data(), static_cast<int64_t>(i), &trees[order_[i]]);
 }
 
 template <class A>

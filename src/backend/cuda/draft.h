@@ -11,20 +11,29 @@
 
 namespace pf {
 
-// Drafts for several sequences on the device. The K steps of chains (forward, list, grow, feed
-// back) follow each other on the stream and come back in one copy; where a tree is among them, each
-// level comes back before the next one, since its rows' masks rest on which nodes there are.
+// Drafts for several sequences on the device. The K steps of chains (list, grow, feed back,
+// forward) are one graph behind the pass over the committed tokens, and come back in one copy;
+// where a tree is among them, each level comes back before the next one, since its rows' masks rest
+// on which nodes there are.
 template <class A>
 class CudaDraft {
  public:
+  // graphs: null: launch by launch.
   CudaDraft(const CudaModel<A>& model, const CudaOptions& options, CudaForward<A>* forward,
-            cudaStream_t stream);
+            Graphs* graphs, cudaStream_t stream);
 
   // Trees in the jobs' order, cleared first. n_layers: the model's first so many only; 0: all.
   void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees, int64_t n_layers = 0);
   int64_t scratch_bytes() const;
 
  private:
+  // What the launches of a draft read besides its passes, in staging_; fixed places for B
+  // sequences.
+  struct Rules {
+    Staging::Part<kernels::SamplingRules> sampling;
+    Staging::Part<kernels::GrowRules> grow;
+    Staging::Part<int32_t> roots;  // open at first
+  };
   // n trees in one stretch of memory, so that one copy fetches them.
   struct Layout {
     int64_t n = 0;
@@ -35,9 +44,12 @@ class CudaDraft {
   };
 
   void grow_chains(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
-  void run_committed(std::span<const ProposeJob> jobs);
-  void grow_level(std::span<const ProposeJob> jobs, const Layout& layout, int32_t depth, int64_t n);
-  void feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t n);
+  void run_committed(std::span<const ProposeJob> jobs, int64_t n_logit_rows);
+  // Everything that the K levels read, B rows to a level (0: those that there are).
+  void stage_chains(std::span<const ProposeJob> jobs, int64_t B, int32_t K);
+  void write_rules(std::span<const ProposeJob> jobs);
+  void issue_chains(const Layout& layout, int32_t K);
+  void grow_level(const Layout& layout, int32_t depth, int32_t K, int64_t n);
   void fetch(const Layout& layout, std::span<DraftTree> trees);
   // The likeliest tokens of n logit rows from `first` on, to rows [first, first + n) of
   // candidates_.
@@ -47,6 +59,7 @@ class CudaDraft {
   const CudaModel<A>& model_;
   const int32_t chunk_rows_, top_n_, max_rows_;
   CudaForward<A>* forward_;
+  Graphs* const graphs_;
   const cudaStream_t stream_;
 
   int64_t n_layers_ = 0;  // of the present call
@@ -55,19 +68,16 @@ class CudaDraft {
   Batch batch_;
   std::vector<size_t> order_;  // jobs that draft, the longest chains first
   std::vector<kernels::GrowRules> grow_;
-  std::vector<int32_t> roots_;
   DeviceRules rules_;
+  Rules placed_;
   Staging staging_;
-  Staging::Part<kernels::SamplingRules> sampling_;
-  Staging::Part<kernels::GrowRules> grow_rules_;
-  Staging::Part<kernels::TokenCount> counts_;
-  Staging::Part<kernels::TokenValue> biases_;
-  Staging::Part<int32_t> end_ids_;
+  std::vector<Pass> passes_;                      // of levels 2..K
+  std::vector<int64_t> level_rows_;               // of levels 1..K
   DeviceBuffer<kernels::TokenValue> candidates_;  // [max_rows, top_n]
   DeviceBuffer<kernels::TokenValue> slices_;      // scratch of the listing
   DeviceBuffer<int32_t> n_listed_;                // [max_rows]
   DeviceBuffer<int32_t> all_open_;                // [max_rows] zeros: every place is in use
-  DeviceBuffer<int32_t> open_[2];                 // [max_rows] of the present level and the next
+  DeviceBuffer<int32_t> open_[2];                 // [max_rows] of odd levels and of even ones
   DeviceBuffer<int32_t> tokens_;                  // [max_rows] of the next level
   DeviceMemory trees_;
   PinnedMemory host_;

@@ -28,18 +28,20 @@ int32_t n_parts(const CudaOptions& o) {
 }  // namespace
 
 template <class A>
-CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, cudaStream_t stream)
+CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs* graphs,
+                            cudaStream_t stream)
     : model_(m),
-      block_tokens_(o.block_tokens),
       max_rows_(std::max(o.max_rows, o.head_chunk_rows)),
       chunk_rows_(o.head_chunk_rows),
+      graphs_(graphs),
+      blas_(o.blas),
       stream_(stream),
       n_thread_blocks_((m.D == 64 ? 3 : 2) * n_multiprocessors()),  // as attention.h asks
       kv_(m.L * o.n_blocks * 2 * m.G * o.block_tokens * m.D),
       plane_{kv_.data(), m.L, o.n_blocks, m.G, o.block_tokens, m.D},
       staging_(size_t{1} << 16),
-      plan_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens, m.sliding_window,
-             n_parts(o), n_thread_blocks_}),
+      writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
+               m.sliding_window, n_parts(o), n_thread_blocks_}),
       residual_(max_rows_ * m.E),
       angles_(max_rows_ * m.D),
       qkv_(max_rows_ * m.qkv_width()),
@@ -60,7 +62,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, cudaStr
 
 template <class A>
 int64_t CudaForward<A>::scratch_bytes() const {
-  size_t total = staging_.bytes();
+  size_t total = staging_.bytes() + (blas_ ? size_t{kBlasWorkspaceBytes} : 0);
   for (const DeviceBuffer<float>* a :
        {&residual_, &angles_, &qkv_, &part_values_, &part_states_, &picked_, &logits_})
     total += a->bytes();
@@ -71,64 +73,82 @@ int64_t CudaForward<A>::scratch_bytes() const {
 }
 
 template <class A>
-void CudaForward<A>::run(const Batch& batch, const int32_t* tokens, int64_t n_layers) {
-  const int64_t T = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
-  check(T <= max_rows_, "more rows than the backend was made for");
-  if (T == 0) return;
-  stage(batch);
-  View<float, 2> residual{residual_.data(), {T, model_.E}};
-  kernels::gather_rows<A, float>(
-      residual, View<const A, 2>{model_.embedding.data(), {model_.embedding_rows, model_.E}},
-      {tokens ? tokens : staging_.at(tokens_), {T}}, stream_);
-  kernels::rope_angles({angles_.data(), {T, 2, model_.D / 2}}, staging_.view(positions_),
-                       {model_.rope_inverse.data(), {model_.D / 2}}, model_.rope_factor, stream_);
+void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_rows) {
+  const int64_t n = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
+  check(n <= max_rows_, "more rows than the backend was made for");
+  if (n == 0) return;
   if (n_layers == 0) n_layers = model_.L;
-  for (int64_t layer = 0; layer < n_layers; ++layer) run_layer(layer, T);
-  View<float, 2> picked{picked_.data(), {R, model_.E}};
-  kernels::gather_rows<float, float>(picked, residual, staging_.view(logit_rows_), stream_);
-  kernels::rms_norm(wide(hidden_, R, model_.E), View<const float, 2>(picked),
-                    {model_.final_norm.data(), {model_.E}}, model_.epsilon, stream_);
-}
-
-// What the launches read of this step, in one copy.
-template <class A>
-void CudaForward<A>::stage(const Batch& batch) {
+  const int32_t padded = graphs_ != nullptr ? padded_rows(n, max_rows_) : 0;
   staging_.begin();
-  tokens_ = staging_.put<int32_t>(batch.tokens);
-  positions_ = staging_.put<int32_t>(batch.positions);
-  logit_rows_ = staging_.put<int32_t>(batch.logit_rows);
-  masks_ = staging_.put<uint64_t>(batch.masks);
-  places_host_.clear();
-  for (size_t r = 0; r < batch.slots.size(); ++r)
-    places_host_.push_back(place_of(batch.segments[static_cast<size_t>(batch.row_segment[r])],
-                                    batch.slots[r], block_tokens_));
-  places_ = staging_.put<int32_t>(places_host_);
-  plan_attention(batch);
+  if (padded > 0)
+    PassWriter::place(padded, padded, &staging_, &pass_);
+  else
+    PassWriter::place(n, std::max(R, n_logit_rows), &staging_, &pass_);
+  writer_.fill(batch, &staging_, &pass_);
   staging_.send(stream_);
+  auto issue = [&] { launch(pass_, staging_, staging_.at(pass_.tokens), n_layers); };
+  if (padded == 0 || !pass_.fixed()) {
+    if (padded == 0) find_prompts(batch);
+    issue();
+    stretches_.clear();
+    return;
+  }
+  graphs_->rest_on(GraphKey::Kind::kPass, {staging_.base()}, stream_);
+  graphs_->run({GraphKey::Kind::kPass, padded, static_cast<int32_t>(n_layers)}, stream_, issue);
 }
 
+// A library multiplies the rows of prompts whose chunks no graph would hold, and no others: a row
+// of decode or verification has its bits whoever is in the batch.
 template <class A>
-void CudaForward<A>::plan_attention(const Batch& batch) {
-  segments_.clear();
-  for (const Segment& s : batch.segments) segments_.push_back({s.first_row, s.n_rows, s.blocks});
-  kernels::AttentionRows rows{batch.positions, batch.visible, batch.masks, segments_};
-  work_.clear();
-  for (int32_t first = 0; first < batch.n_rows();) {
-    int32_t end = plan_.build(rows, first);
-    kernels::AttentionWork::Counts counts{static_cast<int32_t>(plan_.items().size()),
-                                          plan_.unit_tokens()};
-    work_.push_back({first, end, staging_.put<kernels::AttentionWork::Counts>({&counts, 1}),
-                     staging_.put(plan_.items()), staging_.put(plan_.runs()),
-                     staging_.put(plan_.item_rows()), staging_.put(plan_.row_parts()),
-                     staging_.put(plan_.tables())});
-    first = end;
+void CudaForward<A>::find_prompts(const Batch& batch) {
+  stretches_.clear();
+  if (!blas_) return;
+  for (const Segment& s : batch.segments) {
+    const bool by_library = padded_rows(s.n_plain, max_rows_) == 0;
+    if (stretches_.empty() || by_library || stretches_.back().by_library)
+      stretches_.push_back({s.first_row, 0, by_library});
+    stretches_.back().n += s.n_rows;
   }
 }
 
 template <class A>
-void CudaForward<A>::run_layer(int64_t layer, int64_t T) {
+template <class Y>
+void CudaForward<A>::product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add) {
+  const kernels::GemmEpilogue epilogue{.bias = nullptr, .add = add};
+  if (w.int4 || stretches_.empty()) return multiply(y, x, w, epilogue, stream_);
+  for (const Stretch& s : stretches_) {
+    View<Y, 2> out{y.data + s.first * w.N, {s.n, w.N}};
+    View<const A, 2> in{x.data + s.first * w.K, {s.n, w.K}};
+    if (s.by_library)
+      blas_({out.data, in.data, w.data.as(), s.n, w.N, w.K, std::is_same_v<A, bf16>,
+             std::is_same_v<Y, float>, add},
+            stream_);
+    else
+      multiply(out, in, w, epilogue, stream_);
+  }
+}
+
+template <class A>
+void CudaForward<A>::launch(const Pass& pass, const Staging& staging, const int32_t* tokens,
+                            int64_t n_layers) {
+  const int64_t T = pass.T;
+  View<float, 2> residual{residual_.data(), {T, model_.E}};
+  kernels::gather_rows<A, float>(
+      residual, View<const A, 2>{model_.embedding.data(), {model_.embedding_rows, model_.E}},
+      {tokens, {T}}, stream_);
+  kernels::rope_angles({angles_.data(), {T, 2, model_.D / 2}}, staging.view(pass.positions),
+                       {model_.rope_inverse.data(), {model_.D / 2}}, model_.rope_factor, stream_);
+  for (int64_t layer = 0; layer < n_layers; ++layer) run_layer(layer, pass, staging);
+  View<float, 2> picked{picked_.data(), {pass.R, model_.E}};
+  kernels::gather_rows<float, float>(picked, residual, staging.view(pass.logit_rows), stream_);
+  kernels::rms_norm(wide(hidden_, pass.R, model_.E), View<const float, 2>(picked),
+                    {model_.final_norm.data(), {model_.E}}, model_.epsilon, stream_);
+}
+
+template <class A>
+void CudaForward<A>::run_layer(int64_t layer, const Pass& pass, const Staging& staging) {
   const CudaLayer<A>& w = model_.layers[static_cast<size_t>(layer)];
-  const int64_t E = model_.E, F = model_.F, H = model_.H, D = model_.D;
+  const int64_t T = pass.T, E = model_.E, F = model_.F, H = model_.H, D = model_.D;
   View<float, 2> residual{residual_.data(), {T, E}};
   View<A, 2> normed = wide(normed_, T, E);
   auto norm = [&](const DeviceBuffer<float>& weight) {
@@ -136,43 +156,40 @@ void CudaForward<A>::run_layer(int64_t layer, int64_t T) {
                       stream_);
   };
   auto add_product = [&](const DeviceBuffer<A>& x, const CudaMatrix<A>& matrix) {
-    multiply(residual, View<const A, 2>{x.data(), {T, matrix.K}}, matrix,
-             {.bias = nullptr, .add = true}, stream_);
+    product(residual, View<const A, 2>{x.data(), {T, matrix.K}}, matrix, true);
   };
 
   norm(w.attention_norm);
   View<float, 2> qkv{qkv_.data(), {T, model_.qkv_width()}};
-  multiply(qkv, View<const A, 2>(normed), w.qkv, {}, stream_);
+  product(qkv, View<const A, 2>(normed), w.qkv, false);
   kernels::rope_kv_write<float, A>({queries_.data(), {T, H, D}}, plane_.layer(layer), qkv,
                                    w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
-                                   {angles_.data(), {T, 2, D / 2}}, staging_.view(places_),
+                                   {angles_.data(), {T, 2, D / 2}}, staging.view(pass.places),
                                    stream_);
-  attend(layer, T);
+  attend(layer, pass, staging);
   add_product(attended_, w.o);
 
   norm(w.ffn_norm);
   View<A, 2> gate_up = wide(gate_up_, T, 2 * F);
-  multiply(gate_up, View<const A, 2>(normed), w.gate_up, {}, stream_);
+  product(gate_up, View<const A, 2>(normed), w.gate_up, false);
   kernels::silu_mul(wide(activated_, T, F), View<const A, 2>(gate_up), stream_);
   add_product(activated_, w.down);
 }
 
 template <class A>
-void CudaForward<A>::attend(int64_t layer, int64_t T) {
+void CudaForward<A>::attend(int64_t layer, const Pass& pass, const Staging& staging) {
   const int64_t H = model_.H, D = model_.D;
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
   kernels::AttentionParts parts{part_values_.data(), part_states_.data(),
                                 part_states_.size() / (2 * H)};
-  for (const Work& w : work_) {
-    kernels::AttentionWork work{staging_.at(w.counts),    staging_.at(w.items),
-                                staging_.at(w.runs),      staging_.at(w.item_rows),
-                                staging_.at(w.row_parts), staging_.at(w.tables),
-                                staging_.at(positions_),  staging_.at(masks_)};
-    kernels::attention(parts, View<const A, 3>{queries_.data(), {T, H, D}}, plane_.layer(layer),
-                       work, model_.sliding_window, scale, n_thread_blocks_, stream_);
-    kernels::attention_combine(
-        View<A, 3>{attended_.data() + w.first_row * H * D, {w.end_row - w.first_row, H, D}}, parts,
-        work, stream_);
+  for (const Pass::Attention& plan : pass.attention) {
+    const kernels::AttentionWork work = pass.work(plan, staging);
+    kernels::attention(parts, View<const A, 3>{queries_.data(), {pass.T, H, D}},
+                       plane_.layer(layer), work, model_.sliding_window, scale, n_thread_blocks_,
+                       stream_);
+    kernels::attention_combine(View<A, 3>{attended_.data() + plan.first_row * H * D,
+                                          {plan.end_row - plan.first_row, H, D}},
+                               parts, work, stream_);
   }
 }
 

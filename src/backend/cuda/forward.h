@@ -1,32 +1,31 @@
 #pragma once
 
-#include <vector>
-
 #include "backend/cuda/cuda_model.h"
-#include "backend/cuda/staging.h"
-#include "batch/batch.h"
-#include "kernels/attention.h"
+#include "backend/cuda/graphs.h"
+#include "backend/cuda/pass.h"
 #include "kernels/kv_plane.h"
 
 namespace pf {
-
-// Where token t of a sequence lies in a plane (kernels/kv_plane.h).
-inline int32_t place_of(const Segment& s, int64_t slot, int32_t block_tokens) {
-  return s.blocks[static_cast<size_t>(slot / block_tokens)] * block_tokens +
-         static_cast<int32_t>(slot % block_tokens);
-}
 
 // The forward pass of one model on the device, layer by layer on one stream. Owns its scratch and
 // the KV plane.
 template <class A>
 class CudaForward {
  public:
-  CudaForward(const CudaModel<A>& model, const CudaOptions& options, cudaStream_t stream);
+  // graphs: null: launch by launch.
+  CudaForward(const CudaModel<A>& model, const CudaOptions& options, Graphs* graphs,
+              cudaStream_t stream);
 
-  // Runs the batch. `tokens` [T] on the device stand for batch.tokens where given: a draft feeds
-  // what it has just drawn. n_layers: the first so many only; 0: all. Hidden states of the logit
-  // rows are kept until the next run.
-  void run(const Batch& batch, const int32_t* tokens = nullptr, int64_t n_layers = 0);
+  // Runs the batch; where it is small, as one graph, its rows padded. n_layers: the first so many
+  // only; 0: all. Hidden states of the logit rows are kept until the next run; those behind them,
+  // up to `n_logit_rows`, become zero.
+  void run(const Batch& batch, int64_t n_layers = 0, int64_t n_logit_rows = 0);
+
+  // The parts of it, for sequences of passes that are captured as a whole: `pass` written to
+  // `staging` and sent, then launched. `tokens` [T] on the device stand for those of the batch
+  // where given: a draft feeds what it has just drawn.
+  PassWriter& writer() { return writer_; }
+  void launch(const Pass& pass, const Staging& staging, const int32_t* tokens, int64_t n_layers);
 
   // Logits float [n, head_rows] of logit rows `rows` (on the device), until the next call.
   // Requires: n <= head_chunk_rows.
@@ -40,39 +39,34 @@ class CudaForward {
   int64_t scratch_bytes() const;
 
  private:
-  // One plan of attention (kernels/attention_plan.h), sent.
-  struct Work {
-    int32_t first_row, end_row;
-    Staging::Part<kernels::AttentionWork::Counts> counts;
-    Staging::Part<kernels::AttentionItem> items;
-    Staging::Part<kernels::AttentionRun> runs;
-    Staging::Part<kernels::AttentionItemRow> item_rows;
-    Staging::Part<kernels::AttentionRowParts> row_parts;
-    Staging::Part<int32_t> tables;
+  // Rows [first, first + n) of a pass.
+  struct Stretch {
+    int64_t first, n;
+    bool by_library;
   };
 
-  void stage(const Batch& batch);
-  void plan_attention(const Batch& batch);
-  void run_layer(int64_t layer, int64_t T);
-  void attend(int64_t layer, int64_t T);
+  void find_prompts(const Batch& batch);
+  template <class Y>
+  void product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add);
+  void run_layer(int64_t layer, const Pass& pass, const Staging& staging);
+  void attend(int64_t layer, const Pass& pass, const Staging& staging);
   View<A, 2> wide(DeviceBuffer<A>& scratch, int64_t n, int64_t width) {
     return {scratch.data(), {n, width}};
   }
 
   const CudaModel<A>& model_;
-  const int32_t block_tokens_, max_rows_, chunk_rows_;
+  const int32_t max_rows_, chunk_rows_;
+  Graphs* const graphs_;
+  const Blas blas_;  // empty: no library
   const cudaStream_t stream_;
   const int32_t n_thread_blocks_;  // that fill the device
   DeviceBuffer<A> kv_;
   kernels::KvPlane<A> plane_;
 
   Staging staging_;
-  Staging::Part<int32_t> tokens_, positions_, places_, logit_rows_;
-  Staging::Part<uint64_t> masks_;
-  kernels::AttentionPlan plan_;
-  std::vector<kernels::AttentionSegment> segments_;
-  std::vector<int32_t> places_host_;
-  std::vector<Work> work_;
+  PassWriter writer_;
+  Pass pass_;
+  std::vector<Stretch> stretches_;  // of the pass that is launched; empty: nothing by a library
 
   DeviceBuffer<float> residual_;         // [T, E]
   DeviceBuffer<float> angles_;           // [T, 2, D / 2]

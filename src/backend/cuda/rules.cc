@@ -95,7 +95,8 @@ void to_result(const kernels::Accepted& from, const AcceptInput& in, int32_t fir
     out->origins.push_back(static_cast<Origin>(from.origins[i]));
   out->path.assign(from.path, from.path + from.n_accepted);
   out->n_accepted = from.n_accepted;
-  out->loss = from.loss;
+  out->losses.assign(from.losses, from.losses + from.n_tokens);
+  if (out->loss() == 0) out->losses.clear();
   out->ended = from.ended != 0;
   out->finite = from.finite != 0;
   out->logprobs.clear();

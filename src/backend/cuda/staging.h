@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstring>
+#include <numeric>
 
 #include "backend/cuda/device_memory.h"
 
@@ -41,11 +42,13 @@ class Staging {
       std::memcpy(host_.data() + part.offset, values.data(), values.size_bytes());
     return part;
   }
-  // Room to be filled through host() before send().
+  // Room to be filled through host() before send(). Parts of the same sizes, made in the same order
+  // from begin() on, lie at the same places.
   template <class T>
   Part<T> make(int64_t n) {
-    Part<T> part{used_, n};
-    used_ += (static_cast<size_t>(n) * sizeof(T) + 15) / 16 * 16;
+    constexpr size_t kUnit = std::lcm(sizeof(T), size_t{16});
+    Part<T> part{(used_ + kUnit - 1) / kUnit * kUnit, n};
+    used_ = part.offset + static_cast<size_t>(n) * sizeof(T);
     if (used_ > host_.bytes()) grow();
     return part;
   }
@@ -69,6 +72,16 @@ class Staging {
   template <class T>
   T* at(Part<T> part) const {
     return reinterpret_cast<T*>(device_.as() + part.offset);
+  }
+  // The part's place counted in T from the beginning: at(part) == base<T>() + index(part). So an
+  // array of indices can stand for an address, where a captured launch keeps its arguments.
+  template <class T>
+  static int32_t index(Part<T> part) {
+    return static_cast<int32_t>(part.offset / sizeof(T));
+  }
+  template <class T = std::byte>
+  T* base() const {
+    return device_.as<T>();
   }
   template <class T>
   View<const T, 1> view(Part<T> part) const {
