@@ -72,6 +72,16 @@ Result<Device> choose_device(const EngineOptions& o) {
   return device;
 }
 
+Result<Device> choose_draft_device(const EngineOptions& o, Device target) {
+  if (o.draft_device == "auto") return target;
+  EngineOptions draft = o;
+  draft.device = o.draft_device;
+  draft.quantization = "none";  // of the target
+  if (o.draft_device == "cpu" && o.dtype == "fp16") draft.dtype = "bf16";
+  Result<Device> device = choose_device(draft);
+  return device.ok() ? device : device.status().within("--draft-device " + o.draft_device);
+}
+
 int64_t available_bytes(Device device) {
   return device == Device::kCuda ? cuda_free_bytes() : available_memory_bytes();
 }
