@@ -254,6 +254,8 @@ void add_capacity(Table* t) {
             PF_FIELD(engine.prefix_caching));
   t->toggle({"cuda-graphs", "Launch small steps and drafts as CUDA graphs; the text is the same"},
             PF_FIELD(engine.cuda_graphs));
+  t->choice({"prefill-gemm", "A prompt's products on CUDA; cublas: sums that depend on its cuts"},
+            {"own", "cublas"}, PF_FIELD(engine.prefill_gemm));
 }
 
 void add_serving(Table* t) {

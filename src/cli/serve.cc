@@ -181,6 +181,10 @@ int serve(Config& config) {
     dying_server.store(nullptr);
     return fail(s), kFault;
   }
+  if (settings.engine.prefill_gemm == "cublas")
+    log.warn(
+        "--prefill-gemm cublas: a prompt's sums depend on how it is cut into chunks, so a request "
+        "may get another text at another time; own keeps it the same");
   engine->start();
   const EngineInfo& info = engine->info();
   log.info("ready", {{"model", (*loading.result)->model.name},

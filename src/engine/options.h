@@ -52,6 +52,7 @@ struct EngineOptions {
   std::string alpha_load = "rows";  // what dynamic alpha takes for load: rows, nvml
   bool prefix_caching = true;
   bool cuda_graphs = true;
+  std::string prefill_gemm = "own";  // own, cublas
   int32_t max_queue = 256;
 };
 

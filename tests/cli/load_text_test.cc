@@ -123,7 +123,8 @@ TEST(DraftTokens, WhatADraftsTokensAreToTheTargets) {
   using Tokens = DraftOption::Tokens;
   DraftOption same{"", kModel}, self{"", "self"},
       none{"", PF_SOURCE_DIR "/models/drafts/smollm2-3l"};
-  Tokenizer target = load_text(kModel)->tokenizer;
+  auto text = load_text(kModel);
+  const Tokenizer& target = text->tokenizer;
   for (DraftOption* d : {&same, &self, &none}) ASSERT_TRUE(read_draft_tokens(target, d).ok());
   EXPECT_EQ(same.tokens, Tokens::kEqual);
   EXPECT_EQ(self.tokens, Tokens::kUnknown);
