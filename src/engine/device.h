@@ -5,6 +5,8 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/footprint.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "engine/options.h"
@@ -18,6 +20,9 @@ enum class Device { kCpu, kCuda };
 // one, saying why, and number formats that the device does not compute in.
 Result<Device> choose_device(const EngineOptions& options);
 
+// Whether the device computes in the formats that the options ask for.
+Status check_formats(const EngineOptions& options, Device device);
+
 // What that device has to give, in bytes.
 int64_t available_bytes(Device device);
 
@@ -25,8 +30,12 @@ int64_t available_bytes(Device device);
 std::string target_weights(const EngineOptions& options, Device device);
 std::string draft_weights(const EngineOptions& options, Device device);
 
+// Threads that compute: as asked for, else the CPUs of this process.
+int32_t n_threads_of(const EngineOptions& options);
+
 // One resident model on its device.
 struct ResidentModel {
+  std::string name;  // of tables: "target", "draft model"
   const Model* model = nullptr;
   const Model* embedding_of = nullptr;  // the target, where a draft uses its embedding
   std::string weights;
@@ -36,5 +45,12 @@ struct ResidentModel {
 };
 Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,
                                               const ResidentModel& resident, ThreadPool& pool);
+
+// The options of a backend on a CUDA device.
+CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& resident);
+
+// What it will take; of a Model of shapes too.
+Footprint footprint(Device device, const EngineOptions& options, const ResidentModel& resident,
+                    int32_t n_threads);
 
 }  // namespace pf

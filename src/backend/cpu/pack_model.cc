@@ -12,20 +12,6 @@ std::vector<float> floats(const Tensor& t) {
   return v;
 }
 
-WeightFormat format_of(CpuOptions::Weights w) {
-  switch (w) {
-    case CpuOptions::Weights::kF32:
-      return WeightFormat::kF32;
-    case CpuOptions::Weights::kBf16:
-      return WeightFormat::kBf16;
-    case CpuOptions::Weights::kInt8:
-      return WeightFormat::kInt8;
-    case CpuOptions::Weights::kInt4:
-      return WeightFormat::kInt4;
-  }
-  die("no such weights");
-}
-
 Buffer pack_embedding(const Tensor& t, bool f32, ThreadPool& pool) {
   int64_t n = t.rows(), width = t.cols();
   Buffer out(static_cast<size_t>(n * width * (f32 ? 4 : 2)));

@@ -39,8 +39,7 @@ class CudaForward {
   int64_t scratch_bytes() const;
 
  private:
-  void run_layer(int64_t layer, const Pass& pass, const Staging& staging);
-  void attend(int64_t layer, const Pass& pass, const Staging& staging);
+  struct Ops;
   View<A, 2> wide(DeviceBuffer<A>& scratch, int64_t n, int64_t width) {
     return {scratch.data(), {n, width}};
   }
