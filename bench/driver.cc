@@ -18,7 +18,14 @@ Result<EngineParts> load_synthetic(const EngineOptions& o) {
   if (!weights.ok()) return weights.status();
   Result<Model> model = open_model(o.model, *weights);
   if (!model.ok()) return model.status();
-  Result<MemoryPlan> plan = plan_memory(o, *model, {}, available_memory_bytes());
+  ResidentModel resident;
+  resident.name = "target";
+  resident.model = &*model;
+  resident.weights = o.quantization == "none" ? "bf16" : o.quantization;
+  resident.block_tokens = o.block_size;
+  resident.max_rows = o.max_num_batched_tokens;
+  Result<MemoryPlan> plan =
+      plan_memory(o, {Device::kCpu, o.threads, available_memory_bytes()}, {resident});
   if (!plan.ok()) return plan.status();
   EngineParts parts;
   parts.pool = std::make_unique<ThreadPool>(o.threads);

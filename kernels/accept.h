@@ -7,22 +7,6 @@
 
 namespace pf::kernels {
 
-enum class TokenOrigin : uint8_t { kTarget = 1, kDraft = 2, kCorrected = 3, kBonus = 4 };
-
-// What one sequence got in one step: all that goes back to the host.
-struct Accepted {
-  int32_t n_tokens;    // 1..depth + 1; 0 where the first row needed is not finite or is empty
-  int32_t n_accepted;  // nodes kept: path[0, n_accepted)
-  uint8_t ended;       // the last token is an end id
-  uint8_t finite;      // 0: a needed row held NaN or infinity, or nothing that may be said
-  TokenOrigin origins[kMaxNodes + 1];
-  float losses[kMaxNodes + 1];  // of each token: probability mass kept beyond the exact rule
-  int32_t tokens[kMaxNodes + 1];
-  float logprobs[kMaxNodes + 1];  // where n_top >= 0; the likeliest of token i are those of the row
-                                  // of the node before it (path[i - 1], or the root's)
-  int32_t path[kMaxNodes];
-};
-
 // The accept rules over chains and trees, the twin of src/sampling/accept.h (formulas and sources
 // there): the same tokens, path, origins and losses for the same p, q and keys.
 //

@@ -12,9 +12,6 @@ namespace pf::kernels {
 // CUDA graph. Rows stand at fixed places: the w-th node that is open in sequence b has row
 // b * W + w; a place that holds kNoNode is neither read nor drawn.
 
-inline constexpr int kSlice = 4096;  // logits of one block
-inline int64_t n_slices_of(int64_t V) { return (V + kSlice - 1) / kSlice; }
-
 // The likeliest tokens of each row, before any rule, falling (lower token first among equals).
 //
 //   candidates  [R, n]        (token, raw logit); n <= kMaxTop

@@ -8,30 +8,6 @@
 
 namespace pf::kernels {
 
-enum class RowState : int32_t {
-  kGood,
-  kNotFinite,  // a logit is NaN or infinite
-  kEmpty,      // every token is banned
-};
-
-// The distribution of one row after every sampling parameter, in closed form: with l the ruled
-// logit and x = (l - max) / temperature (rounded twice),
-//   p(token) = exp_nonpositive(x) * norm  where x > cut_x, or x = cut_x and token <= cut_token
-//            = 0                          else.
-// At temperature 0 p is one-hot on argmax.
-struct RowLaw {
-  RowState state;
-  int32_t argmax;  // the lowest of equal ones
-  int32_t winner;  // coupled: argmax of log p + gumbel(position); the lowest of equal ones
-  float max;
-  float scale;  // 1 / temperature; 0 at temperature 0
-  float cut_x;
-  int32_t cut_token;
-  float norm;
-  double log_total;  // log of the sum of exp(l); only where a rule or the client wants scores
-  double entropy;    // of p, in nats; only for typical acceptance
-};
-
 // Logits of a 16-bit head (f16 or bf16) to float, exactly.
 //
 //   out     float [R, V]

@@ -78,4 +78,47 @@ struct DraftTrees {
   int32_t q_capacity;
 };
 
+enum class RowState : int32_t {
+  kGood,
+  kNotFinite,  // a logit is NaN or infinite
+  kEmpty,      // every token is banned
+};
+
+// The distribution of one row after every sampling parameter, in closed form: with l the ruled
+// logit and x = (l - max) / temperature (rounded twice),
+//   p(token) = exp_nonpositive(x) * norm  where x > cut_x, or x = cut_x and token <= cut_token
+//            = 0                          else.
+// At temperature 0 p is one-hot on argmax.
+struct RowLaw {
+  RowState state;
+  int32_t argmax;  // the lowest of equal ones
+  int32_t winner;  // coupled: argmax of log p + gumbel(position); the lowest of equal ones
+  float max;
+  float scale;  // 1 / temperature; 0 at temperature 0
+  float cut_x;
+  int32_t cut_token;
+  float norm;
+  double log_total;  // log of the sum of exp(l); only where a rule or the client wants scores
+  double entropy;    // of p, in nats; only for typical acceptance
+};
+
+enum class TokenOrigin : uint8_t { kTarget = 1, kDraft = 2, kCorrected = 3, kBonus = 4 };
+
+// What one sequence got in one step: all that goes back to the host.
+struct Accepted {
+  int32_t n_tokens;    // 1..depth + 1; 0 where the first row needed is not finite or is empty
+  int32_t n_accepted;  // nodes kept: path[0, n_accepted)
+  uint8_t ended;       // the last token is an end id
+  uint8_t finite;      // 0: a needed row held NaN or infinity, or nothing that may be said
+  TokenOrigin origins[kMaxNodes + 1];
+  float losses[kMaxNodes + 1];  // of each token: probability mass kept beyond the exact rule
+  int32_t tokens[kMaxNodes + 1];
+  float logprobs[kMaxNodes + 1];  // where n_top >= 0; the likeliest of token i are those of the row
+                                  // of the node before it (path[i - 1], or the root's)
+  int32_t path[kMaxNodes];
+};
+
+inline constexpr int kSlice = 4096;  // logits of one block
+inline int64_t n_slices_of(int64_t V) { return (V + kSlice - 1) / kSlice; }
+
 }  // namespace pf::kernels

@@ -13,22 +13,10 @@ namespace pf::kernels {
 template <class Weights>
 constexpr bool kHasSplit64 = Weights::kSlices <= 4;
 
-template <class Weights>
-GemmTiling choose_tiling(int64_t T, int64_t N) {
-  if (T <= 8) return GemmTiling::kSplit8;
-  if (T <= 16) return GemmTiling::kSplit16;
-  if (T <= 32) return GemmTiling::kSplit32;
-  // Larger blocks move fewer bytes from the L2 per product, but while there are fewer of them than
-  // multiprocessors (80 to 132) some of these stand idle.
-  if (T <= 64) {
-    const bool is_wide = N >= 64 * 2 * 132;
-    return kHasSplit64<Weights> && !is_wide ? GemmTiling::kSplit64 : GemmTiling::k64x64;
-  }
-  return (T + 127) / 128 * ((N + 127) / 128) >= 100 ? GemmTiling::k128x128 : GemmTiling::k64x64;
-}
-
-template <class Tile>
+template <class Tile, GemmTiling kTiling>
 void launch_gemm(const typename Tile::Weights& w, const GemmParams& p, cudaStream_t stream) {
+  static_assert(Tile::kRows == gemm_block(kTiling).rows &&
+                kUnit * Tile::kF == gemm_block(kTiling).features);
   const dim3 grid(static_cast<unsigned>((p.T + Tile::kRows - 1) / Tile::kRows),
                   static_cast<unsigned>((p.N + kUnit * Tile::kF - 1) / (kUnit * Tile::kF)));
   cuda_check(cudaFuncSetAttribute(gemm_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -39,22 +27,22 @@ void launch_gemm(const typename Tile::Weights& w, const GemmParams& p, cudaStrea
 
 template <class Weights>
 void run_gemm(const Weights& w, const GemmParams& p, GemmTiling tiling, cudaStream_t stream) {
-  if (tiling == GemmTiling::kAuto) tiling = choose_tiling<Weights>(p.T, p.N);
+  if (tiling == GemmTiling::kAuto) tiling = choose_gemm_tiling(p.T, p.N, kHasSplit64<Weights>);
   switch (tiling) {
     case GemmTiling::kSplit8:
-      return launch_gemm<Tile<Weights, 1, 1, 1, true>>(w, p, stream);
+      return launch_gemm<Tile<Weights, 1, 1, 1, true>, GemmTiling::kSplit8>(w, p, stream);
     case GemmTiling::kSplit16:
-      return launch_gemm<Tile<Weights, 1, 1, 2, true>>(w, p, stream);
+      return launch_gemm<Tile<Weights, 1, 1, 2, true>, GemmTiling::kSplit16>(w, p, stream);
     case GemmTiling::kSplit32:
-      return launch_gemm<Tile<Weights, 1, 1, 4, true>>(w, p, stream);
+      return launch_gemm<Tile<Weights, 1, 1, 4, true>, GemmTiling::kSplit32>(w, p, stream);
     case GemmTiling::kSplit64:
       if constexpr (kHasSplit64<Weights>)
-        return launch_gemm<Tile<Weights, 1, 1, 8, true>>(w, p, stream);
+        return launch_gemm<Tile<Weights, 1, 1, 8, true>, GemmTiling::kSplit64>(w, p, stream);
       break;
     case GemmTiling::k64x64:
-      return launch_gemm<Tile<Weights, 2, 2, 4, false>>(w, p, stream);
+      return launch_gemm<Tile<Weights, 2, 2, 4, false>, GemmTiling::k64x64>(w, p, stream);
     case GemmTiling::k128x128:
-      return launch_gemm<Tile<Weights, 4, 2, 8, false>>(w, p, stream);
+      return launch_gemm<Tile<Weights, 4, 2, 8, false>, GemmTiling::k128x128>(w, p, stream);
     case GemmTiling::kAuto:
       break;
   }

@@ -47,6 +47,7 @@ void declare_all(CLI::App* app, Run* run) {
   declare_serve(app, run);
   declare_generate(app, run);
   declare_compare(app, run);
+  declare_plan(app, run);
   declare_inspect(app, run);
   declare_quantize(app, run);
   declare_health(app, run);

@@ -22,6 +22,7 @@ using Run = std::function<int()>;
 void declare_serve(CLI::App* app, Run* run);
 void declare_generate(CLI::App* app, Run* run);
 void declare_compare(CLI::App* app, Run* run);
+void declare_plan(CLI::App* app, Run* run);
 void declare_inspect(CLI::App* app, Run* run);
 void declare_quantize(CLI::App* app, Run* run);
 void declare_health(CLI::App* app, Run* run);

@@ -1,7 +1,10 @@
 #include "engine/device.h"
 
+#include <sched.h>
+
+#include <algorithm>
+
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cuda/cuda_backend.h"
 #include "engine/memory_plan.h"
 
 namespace pf {
@@ -19,7 +22,7 @@ std::string half_type(const EngineOptions& o, Device device) {
   return o.dtype == "fp32" ? "fp32" : "bf16";
 }
 
-Result<std::unique_ptr<Backend>> on_cpu(const ResidentModel& r, ThreadPool& pool) {
+CpuOptions cpu_options(const ResidentModel& r) {
   CpuOptions o;
   o.weights = cpu_weights(r.weights);
   o.n_blocks = r.n_blocks;
@@ -27,13 +30,19 @@ Result<std::unique_ptr<Backend>> on_cpu(const ResidentModel& r, ThreadPool& pool
   o.max_rows = r.max_rows;
   o.max_context = r.max_context;
   o.keep_hidden = r.keep_hidden;
-  return make_cpu_backend(*r.model, r.embedding_of, o, pool);
+  return o;
 }
 
 Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const ResidentModel& r,
                                          ThreadPool& pool) {
   if (r.keep_hidden)
     return invalid("the CUDA backend keeps no hidden states for a head; use --device cpu");
+  return make_cuda_backend(*r.model, r.embedding_of, cuda_options(options, r), pool);
+}
+
+}  // namespace
+
+CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& r) {
   CudaOptions o;
   o.numbers = options.dtype == "fp16" ? CudaOptions::Numbers::kF16 : CudaOptions::Numbers::kBf16;
   o.int4 = r.weights == "int4";
@@ -43,10 +52,23 @@ Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const Res
   o.max_context = r.max_context;
   o.graphs = options.cuda_graphs;
   if (options.prefill_gemm == "cublas") o.prefill_gemm = CudaOptions::PrefillGemm::kCublas;
-  return make_cuda_backend(*r.model, r.embedding_of, o, pool);
+  return o;
 }
 
-}  // namespace
+Status check_formats(const EngineOptions& o, Device device) {
+  if (device == Device::kCpu && o.dtype == "fp16")
+    return invalid(
+        "--dtype fp16: the CPU computes in bf16 (FP16 files are converted once at load) or fp32");
+  if (device == Device::kCpu && o.prefill_gemm == "cublas")
+    return invalid("--prefill-gemm cublas: cuBLAS computes on CUDA devices only; use own");
+  if (device == Device::kCpu) return {};
+  if (o.dtype == "fp32")
+    return invalid("--dtype fp32: the CUDA kernels compute in fp16 or bf16; use --device cpu");
+  for (const std::string& type : {o.quantization, o.draft_quantization})
+    if (type == "int8")
+      return invalid("int8 weights have no CUDA kernels; use int4, none or --device cpu");
+  return {};
+}
 
 Result<Device> choose_device(const EngineOptions& o) {
   Device device = Device::kCpu;
@@ -57,23 +79,13 @@ Result<Device> choose_device(const EngineOptions& o) {
     else if (o.device == "cuda")
       return Status(Code::kUnavailable, "--device cuda: " + why + "; use --device cpu");
   }
-  if (device == Device::kCpu && o.dtype == "fp16")
-    return invalid(
-        "--dtype fp16: the CPU computes in bf16 (FP16 files are converted once at load) or fp32");
-  if (device == Device::kCpu && o.prefill_gemm == "cublas")
-    return invalid("--prefill-gemm cublas: cuBLAS computes on CUDA devices only; use own");
-  if (device == Device::kCuda) {
-    if (o.dtype == "fp32")
-      return invalid("--dtype fp32: the CUDA kernels compute in fp16 or bf16; use --device cpu");
-    for (const std::string& type : {o.quantization, o.draft_quantization})
-      if (type == "int8")
-        return invalid("int8 weights have no CUDA kernels; use int4, none or --device cpu");
-  }
+  if (Status s = check_formats(o, device); !s.ok()) return s;
   return device;
 }
 
 Result<Device> choose_draft_device(const EngineOptions& o, Device target) {
-  if (o.draft_device == "auto") return target;
+  if (o.draft_device == "auto" || o.draft_device == (target == Device::kCuda ? "cuda" : "cpu"))
+    return target;
   EngineOptions draft = o;
   draft.device = o.draft_device;
   draft.quantization = "none";  // of the target
@@ -96,7 +108,23 @@ std::string draft_weights(const EngineOptions& o, Device device) {
 
 Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,
                                               const ResidentModel& resident, ThreadPool& pool) {
-  return device == Device::kCuda ? on_cuda(options, resident, pool) : on_cpu(resident, pool);
+  if (device == Device::kCuda) return on_cuda(options, resident, pool);
+  return make_cpu_backend(*resident.model, resident.embedding_of, cpu_options(resident), pool);
+}
+
+Footprint footprint(Device device, const EngineOptions& options, const ResidentModel& resident,
+                    int32_t n_threads) {
+  return device == Device::kCuda ? cuda_footprint(*resident.model, resident.embedding_of,
+                                                  cuda_options(options, resident))
+                                 : cpu_footprint(*resident.model, resident.embedding_of,
+                                                 cpu_options(resident), n_threads);
+}
+
+int32_t n_threads_of(const EngineOptions& o) {
+  if (o.threads > 0) return o.threads;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
 }
 
 }  // namespace pf

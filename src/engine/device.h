@@ -5,6 +5,8 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/footprint.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "engine/options.h"
@@ -21,6 +23,9 @@ Result<Device> choose_device(const EngineOptions& options);
 // --draft-device, where the target is on `target`.
 Result<Device> choose_draft_device(const EngineOptions& options, Device target);
 
+// Whether the device computes in the formats that the options ask for.
+Status check_formats(const EngineOptions& options, Device device);
+
 // What that device has to give, in bytes.
 int64_t available_bytes(Device device);
 
@@ -28,16 +33,30 @@ int64_t available_bytes(Device device);
 std::string target_weights(const EngineOptions& options, Device device);
 std::string draft_weights(const EngineOptions& options, Device device);
 
+// Threads that compute: as asked for, else the CPUs of this process.
+int32_t n_threads_of(const EngineOptions& options);
+
 // One resident model on its device.
 struct ResidentModel {
+  std::string name;  // of tables: "target", "draft model"
   const Model* model = nullptr;
   const Model* embedding_of = nullptr;  // the target, where a draft uses its embedding
   std::string weights;
   int32_t n_blocks = 0, block_tokens = 16, max_rows = 512;
   int64_t max_context = 0;
   bool keep_hidden = false;  // for a head over its hidden states
+  Device device = Device::kCpu;
+  bool in_tables = true;        // it has a plane over the target's block tables
+  int32_t n_window_blocks = 0;  // that it has besides
 };
 Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,
                                               const ResidentModel& resident, ThreadPool& pool);
+
+// The options of a backend on a CUDA device.
+CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& resident);
+
+// What it will take; of a Model of shapes too.
+Footprint footprint(Device device, const EngineOptions& options, const ResidentModel& resident,
+                    int32_t n_threads);
 
 }  // namespace pf

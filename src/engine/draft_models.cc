@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace pf {
 namespace {
@@ -43,7 +44,8 @@ std::string match_tokens(const Model& target, DraftModel* d) {
       if (own > V) {  // it shall not say what the target has no logit for
         Tensor& head = d->model.head;
         head.shape[0] = V;
-        head.data = head.data.first(static_cast<size_t>(V * row_bytes(head.type, head.cols())));
+        if (!head.data.empty())  // of shapes
+          head.data = head.data.first(static_cast<size_t>(V * row_bytes(head.type, head.cols())));
       }
       d->notes.push_back("vocab_size " + std::to_string(own) + " where the target has " +
                          std::to_string(V) + ": the rest is padding");
@@ -54,7 +56,7 @@ std::string match_tokens(const Model& target, DraftModel* d) {
 
 }  // namespace
 
-Result<DraftModel> load_draft(const EngineOptions& o, const DraftOption& option,
+Result<DraftModel> load_draft(const EngineOptions& o, const DraftOption& option, Content content,
                               const Model& target) {
   DraftModel d;
   d.from = option;
@@ -66,12 +68,15 @@ Result<DraftModel> load_draft(const EngineOptions& o, const DraftOption& option,
     d.name = option.name.empty() ? "model" : option.name;
     return d;
   }
-  Result<Model> loaded = load_model(option.path, Role::kDraft);
+  Result<Model> loaded = load_model(option.path, Role::kDraft, content);
   if (!loaded.ok()) return loaded.status();
   d.model = loaded.take();
   if (o.draft_rope_theta > 0) d.model.config.rope_theta = o.draft_rope_theta;
   d.name = !option.name.empty() ? option.name : d.is_head() ? "eagle" : "model";
   std::string wrong = check_fits(d.model, target).message(), tokens = match_tokens(target, &d);
+  if (content == Content::kShapes && option.tokens == DraftOption::Tokens::kUnknown &&
+      !tokens.empty())
+    d.notes.push_back(std::exchange(tokens, "") + "; it will need one");
   if (!wrong.empty() && !tokens.empty()) wrong += "; ";
   if (wrong += tokens; !wrong.empty()) return invalid(wrong).within(option.path);
   if (d.model.config.rope_theta != target.config.rope_theta)

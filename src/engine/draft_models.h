@@ -25,9 +25,9 @@ struct DraftModel {
 };
 
 // Opens one --draft. Refuses, with the list of what is wrong, a draft without a rope_theta or
-// without a map of its tokens, and what check_fits refuses.
+// without a map of its tokens, and what check_fits refuses. Of shapes, a missing map is a note.
 Result<DraftModel> load_draft(const EngineOptions& options, const DraftOption& option,
-                              const Model& target);
+                              Content content, const Model& target);
 
 // Where a draft model keeps K and V.
 struct DraftPlace {

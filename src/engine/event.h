@@ -24,9 +24,9 @@ struct Event {
   std::vector<int32_t> tokens;         // new ones, the end token included
   std::vector<Origin> origins;         // one per token
   std::vector<TokenLogprob> logprobs;  // one per token when asked for
-  std::vector<float> losses;  // one per token: mass kept beyond the exact rule; empty: none
+  std::vector<float> losses;          // one per token: mass kept beyond the exact rule; empty: none
   std::vector<VerifiedRound> rounds;  // that gave the tokens
-  bool has_prompt = false;    // the first event of the request
+  bool has_prompt = false;            // the first event of the request
   int64_t n_prompt_tokens = 0, n_cached_tokens = 0;
   std::vector<TokenLogprob> prompt_logprobs;
   FinishReason finish = FinishReason::kNone;

@@ -1,13 +1,11 @@
 #include "engine/load.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "engine/device.h"
-#include "engine/draft_models.h"
 #include "engine/memory_plan.h"
 #include "engine/nvml.h"
+#include "engine/open_models.h"
 #include "model/quantize.h"
 #include "speculation/eagle_drafter.h"
 #include "speculation/early_exit_drafter.h"
@@ -19,152 +17,14 @@
 namespace pf {
 namespace {
 
-int32_t usable_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
-bool wants(const EngineOptions& o, const std::string& drafter) {
-  return std::find(o.speculation.begin(), o.speculation.end(), drafter) != o.speculation.end();
-}
-
-constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "early-exit", "model", "eagle"};
-
-bool is_off(const EngineOptions& o) {
-  return o.speculation.empty() || o.speculation == std::vector<std::string>{"off"};
-}
-bool is_auto(const EngineOptions& o) { return o.speculation == std::vector<std::string>{"auto"}; }
-
-// Whether --draft is opened at all.
-bool needs_drafts(const EngineOptions& o) {
-  return !is_off(o) && (is_auto(o) || wants(o, "model") || wants(o, "eagle"));
-}
-
-Status check_speculation(const EngineOptions& o) {
-  if (is_off(o) || is_auto(o)) return {};
-  for (const std::string& name : o.speculation) {
-    if (std::find(std::begin(kKnownDrafters), std::end(kKnownDrafters), name) !=
-        std::end(kKnownDrafters))
-      continue;
-    std::string known = "off, auto";
-    for (std::string_view k : kKnownDrafters) known += ", " + std::string(k);
-    return invalid("--speculation " + name + ": no such drafter; known: " + known);
-  }
-  return {};
-}
-
-Status check_options(const EngineOptions& o) {
-  if (o.max_num_batched_tokens < o.max_num_seqs)
-    return invalid("--max-num-batched-tokens " + std::to_string(o.max_num_batched_tokens) +
-                   " is below --max-num-seqs " + std::to_string(o.max_num_seqs) +
-                   ": every running sequence needs a row");
-  return {};
-}
-
-struct Models {
-  Model target;
-  std::vector<DraftModel> drafts;
-  std::vector<DraftPlace> places;  // by draft
-  std::vector<Device> devices;     // by draft
-
-  const DraftModel* find(bool head) const {
-    for (const DraftModel& d : drafts)
-      if (d.is_head() == head) return &d;
-    return nullptr;
-  }
-};
-
 // What the parts below are made from.
 struct Loading {
   const EngineOptions& options;
-  Device device;
-  const Models& models;
+  const OpenModels& models;
+  const MemoryPlan& plan;
 };
 
-// `auto` becomes what is there: n-grams first, then the head or the model that was given.
-Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const Models& models) {
-  if (is_off(o)) return std::vector<std::string>{};
-  const DraftModel *head = models.find(true), *model = models.find(false);
-  if (is_auto(o)) {
-    std::vector<std::string> names = {"ngram"};
-    if (head) names.push_back("eagle");
-    if (model) names.push_back("model");
-    return names;
-  }
-  int64_t n_layers = models.target.config.n_layers;
-  if (wants(o, "early-exit") && (o.draft_layers < 1 || o.draft_layers >= n_layers))
-    return invalid("--speculation early-exit needs --draft-layers in 1.." +
-                   std::to_string(n_layers - 1) + "; the model has " + std::to_string(n_layers) +
-                   " (inspect --exit-layers measures them)");
-  if (wants(o, "model") && !model)
-    return invalid(
-        head ? "--speculation model: " + head->from.path +
-                   " is a head over hidden states; name eagle, or give a model with --draft"
-             : "--speculation model needs a draft model: give one with --draft PATH");
-  if (wants(o, "eagle") && !head)
-    return invalid(model ? "--speculation eagle: " + model->from.path +
-                               " is a model of its own; name model, or give a head with --draft"
-                         : "--speculation eagle needs a head: give one with --draft PATH");
-  return o.speculation;
-}
-
-Status add_draft(const EngineOptions& o, const DraftOption& option, Models* out) {
-  Result<DraftModel> draft = load_draft(o, option, out->target);
-  if (!draft.ok()) return draft.status();
-  if (draft->is_head() && out->find(true))
-    return invalid("--draft " + option.path + ": a second draft head; one can be resident");
-  for (const DraftModel& d : out->drafts)
-    if (d.name == draft->name)
-      return invalid("--draft " + option.path + ": a second draft called '" + d.name +
-                     "'; name them apart with --draft NAME=PATH");
-  out->drafts.push_back(draft.take());
-  return {};
-}
-
-Status load_models(const EngineOptions& o, Models* out) {
-  Result<Model> target = load_model(o.model, Role::kTarget);
-  if (!target.ok()) return target.status();
-  out->target = target.take();
-  if (Status s = check_stands_alone(out->target); !s.ok()) return s.within(o.model);
-  if (!needs_drafts(o)) return {};
-  for (const DraftOption& option : o.drafts)
-    if (Status s = add_draft(o, option, out); !s.ok()) return s;
-  return {};
-}
-
-// Drops what is given and not named, and says where the rest keeps K and V.
-Status place_drafts(const EngineOptions& o, std::span<const std::string> names, Device device,
-                    Models* models) {
-  std::erase_if(models->drafts, [&](const DraftModel& d) {
-    return std::find(names.begin(), names.end(), d.is_head() ? "eagle" : "model") == names.end();
-  });
-  int64_t max_context = o.max_model_len > 0 ? o.max_model_len : models->target.config.max_context;
-  for (DraftModel& d : models->drafts) {
-    Device own = device;
-    if (!d.is_head()) {
-      Result<Device> chosen = choose_draft_device(o, device);
-      if (!chosen.ok()) return chosen.status();
-      own = *chosen;
-    }
-    Result<DraftPlace> place = place_draft(o, max_context, own == device, &d);
-    if (!place.ok()) return place.status();
-    models->places.push_back(*place);
-    models->devices.push_back(own);
-  }
-  return {};
-}
-
-std::vector<PlannedDraft> planned_drafts(const Models& models, Device device) {
-  std::vector<PlannedDraft> planned;
-  for (size_t i = 0; i < models.drafts.size(); ++i)
-    if (models.devices[i] == device)
-      planned.push_back(
-          {&models.drafts[i].model, models.places[i].in_tables, models.places[i].n_window_blocks});
-  return planned;
-}
-
-EngineInfo describe(const Models& models, const MemoryPlan& plan, const Backend& target) {
+EngineInfo describe(const OpenModels& models, const MemoryPlan& plan, const Backend& target) {
   EngineInfo info;
   info.architecture = models.target.config.architecture;
   info.dtype = target.info().dtype;
@@ -202,18 +62,12 @@ std::unique_ptr<Drafter> make_drafter(const DraftModel& draft, const DraftPlace&
 }
 
 // A resident draft, described. `plane`: of the target's block tables; taken where it needs one.
-Status add_resident(const Loading& loading, size_t i, ResidentModel resident, int32_t* plane,
-                    EngineParts* parts) {
+Status add_resident(const Loading& loading, size_t i, int32_t* plane, EngineParts* parts) {
   const DraftModel& draft = loading.models.drafts[i];
   const DraftPlace& place = loading.models.places[i];
-  Device device = loading.models.devices[i];
-  resident.model = &draft.model;
-  resident.embedding_of = draft.model.shares_embedding ? &loading.models.target : nullptr;
-  resident.weights = draft_weights(loading.options, device);
-  if (!place.in_tables) resident.n_blocks = 0;
-  resident.n_blocks += place.n_window_blocks;
+  const ResidentModel& resident = loading.plan.residents[i + 1];
   Result<std::unique_ptr<Backend>> backend =
-      make_backend(device, loading.options, resident, *parts->pool);
+      make_backend(resident.device, loading.options, resident, *parts->pool);
   if (!backend.ok()) return backend.status().within(draft.from.path);
   DrafterDescription d{draft.name, draft.is_head() ? "eagle" : "model", (*backend)->info().dtype,
                        std::min(parts->info.max_context, draft.model.config.max_context), 0};
@@ -232,7 +86,7 @@ Status add_early_exit(const Loading& loading, DrafterDescription d, EngineParts*
   const Model& target = loading.models.target;
   Result<Model> first = first_layers(target, o.draft_layers);
   if (!first.ok()) return first.status();
-  std::string type = target_weights(o, loading.device);
+  std::string type = target_weights(o, loading.models.device);
   d.quantization = parts->info.dtype;
   d.step_cost_ratio = static_cast<float>(packed_bytes(*first, type)) /
                       static_cast<float>(packed_bytes(target, type));
@@ -243,10 +97,9 @@ Status add_early_exit(const Loading& loading, DrafterDescription d, EngineParts*
 }
 
 // Makes the named drafters, in order of preference, and says what they are.
-Status add_drafters(const Loading& loading, const std::vector<std::string>& names,
-                    ResidentModel resident, EngineParts* parts) {
-  const Models& models = loading.models;
-  resident.keep_hidden = false;
+Status add_drafters(const Loading& loading, EngineParts* parts) {
+  const OpenModels& models = loading.models;
+  const std::vector<std::string>& names = models.drafters;
   int32_t plane = kTargetPlane + 1;
   auto add = [&](std::unique_ptr<Drafter> drafter) {
     const std::string& name = drafter->name();
@@ -267,13 +120,13 @@ Status add_drafters(const Loading& loading, const std::vector<std::string>& name
       s = add_early_exit(loading, d, parts);
     for (size_t i = 0; i < models.drafts.size() && s.ok(); ++i)
       if (name == (models.drafts[i].is_head() ? "eagle" : "model"))
-        s = add_resident(loading, i, resident, &plane, parts);
+        s = add_resident(loading, i, &plane, parts);
     if (!s.ok()) return s;
   }
   return {};
 }
 
-void set_step(const EngineOptions& o, const MemoryPlan& plan, const Models& models,
+void set_step(const EngineOptions& o, const MemoryPlan& plan, const OpenModels& models,
               StepParts* step) {
   auto n_planes = static_cast<int32_t>(
       1 + std::count_if(models.places.begin(), models.places.end(),
@@ -303,28 +156,8 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const Models& mode
   step->alpha.smoothing = o.alpha_smoothing;
 }
 
-// What is opened and decided before anything is taken.
-struct Opened {
-  Device device = Device::kCpu;
-  Models models;
-  std::vector<std::string> names;  // of the drafters
-};
-
-Status open(const EngineOptions& o, Opened* out) {
-  if (Status s = check_options(o); !s.ok()) return s;
-  if (Status s = check_speculation(o); !s.ok()) return s;
-  Result<Device> device = choose_device(o);
-  if (!device.ok()) return device.status();
-  out->device = *device;
-  if (Status s = load_models(o, &out->models); !s.ok()) return s;
-  Result<std::vector<std::string>> names = drafters_of(o, out->models);
-  if (!names.ok()) return names.status();
-  out->names = names.take();
-  return place_drafts(o, out->names, out->device, &out->models);
-}
-
-Result<MemoryPlan> plan_with(const EngineOptions& o, const Opened& opened, int64_t bytes) {
-  return plan_memory(o, opened.models.target, planned_drafts(opened.models, opened.device), bytes);
+Result<MemoryPlan> plan_with(const EngineOptions& o, const OpenModels& models, int64_t bytes) {
+  return plan_memory(o, {models.device, n_threads_of(o), bytes}, models.residents(o));
 }
 
 MemoryFigures figures_of(const EngineOptions& o, const MemoryPlan& plan) {
@@ -332,8 +165,7 @@ MemoryFigures figures_of(const EngineOptions& o, const MemoryPlan& plan) {
   for (const MemoryPlan::Part& part : plan.parts) f.parts.push_back({part.name, part.bytes});
   f.device_bytes = plan.available_bytes;
   f.max_context = plan.max_context;
-  int64_t n_each = (plan.max_context + kMaxTreeNodes) / o.block_size + 1;
-  f.n_full_sequences = std::min<int64_t>(o.max_num_seqs, plan.n_blocks / n_each);
+  f.n_full_sequences = std::min<int64_t>(o.max_num_seqs, plan.n_blocks / plan.blocks_per_sequence);
   f.kv_bytes_per_token = plan.kv_bytes_per_token;
   return f;
 }
@@ -341,13 +173,15 @@ MemoryFigures figures_of(const EngineOptions& o, const MemoryPlan& plan) {
 }  // namespace
 
 Result<MemoryFigures> plan_engine(const EngineOptions& o) {
-  Opened opened;
-  if (Status s = open(o, &opened); !s.ok()) return s;
-  int64_t bytes = available_bytes(opened.device);
-  Result<MemoryPlan> plan = plan_with(o, opened, bytes);
+  Result<Device> device = choose_device(o);
+  if (!device.ok()) return device.status();
+  Result<OpenModels> models = open_models(o, *device, Content::kShapes);
+  if (!models.ok()) return models.status();
+  int64_t bytes = available_bytes(*device);
+  Result<MemoryPlan> plan = plan_with(o, *models, bytes);
   if (plan.ok()) return figures_of(o, *plan);
   // What it would take, if it is memory that is missing.
-  Result<MemoryPlan> wanted = plan_with(o, opened, int64_t{1} << 60);
+  Result<MemoryPlan> wanted = plan_with(o, *models, int64_t{1} << 60);
   if (!wanted.ok()) return plan.status();
   MemoryFigures f = figures_of(o, *wanted);
   f.device_bytes = bytes;
@@ -356,32 +190,25 @@ Result<MemoryFigures> plan_engine(const EngineOptions& o) {
 }
 
 Result<EngineParts> load_engine(const EngineOptions& o) {
-  Opened opened;
-  if (Status s = open(o, &opened); !s.ok()) return s;
-  const Models& models = opened.models;
-  Device device = opened.device;
-  Result<MemoryPlan> plan = plan_with(o, opened, available_bytes(device));
+  Result<Device> device = choose_device(o);
+  if (!device.ok()) return device.status();
+  Result<OpenModels> opened = open_models(o, *device, Content::kWeights);
+  if (!opened.ok()) return opened.status();
+  const OpenModels& models = *opened;
+  Result<MemoryPlan> plan = plan_with(o, models, available_bytes(*device));
   if (!plan.ok()) return plan.status();
 
   EngineParts parts;
   parts.max_queue = o.max_queue;
-  parts.pool = std::make_unique<ThreadPool>(o.threads > 0 ? o.threads : usable_cpus());
+  parts.pool = std::make_unique<ThreadPool>(n_threads_of(o));
   if (Status s = check_finite(models.target, *parts.pool); !s.ok()) return s.within(o.model);
-  ResidentModel resident{&models.target,
-                         nullptr,
-                         target_weights(o, device),
-                         plan->n_blocks,
-                         o.block_size,
-                         o.max_num_batched_tokens,
-                         plan->max_context,
-                         models.find(true) != nullptr};
-  Result<std::unique_ptr<Backend>> target = make_backend(device, o, resident, *parts.pool);
+  Result<std::unique_ptr<Backend>> target =
+      make_backend(*device, o, plan->residents[0], *parts.pool);
   if (!target.ok()) return target.status().within(o.model);
   parts.info = describe(models, *plan, **target);
   parts.info.memory = figures_of(o, *plan);
   parts.step.target = target.take();
-  Loading loading{o, device, models};
-  if (Status s = add_drafters(loading, opened.names, resident, &parts); !s.ok()) return s;
+  if (Status s = add_drafters({o, models, *plan}, &parts); !s.ok()) return s;
   set_step(o, *plan, models, &parts.step);
   if (o.alpha_load == "nvml") {
     Result<UtilisationReader> reader = read_nvml();

@@ -15,10 +15,6 @@ double bytes_per_weight(const std::string& type) {
   return 2;
 }
 
-int64_t kv_bytes(const ModelConfig& c, bool fp32) {
-  return c.n_layers * 2 * c.n_kv_heads * c.head_width * (fp32 ? 4 : 2);
-}
-
 std::string megabytes(int64_t bytes) { return std::to_string(bytes >> 20) + " MB"; }
 
 int64_t read_number(const char* path, int64_t otherwise) {
@@ -41,57 +37,77 @@ int64_t packed_bytes(const Model& model, const std::string& type) {
   return static_cast<int64_t>(static_cast<double>(n) * bytes_per_weight(type));
 }
 
-Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target,
-                               std::span<const PlannedDraft> drafts, int64_t available_bytes) {
-  bool fp32 = options.dtype == "fp32";
-  std::string type = options.quantization != "none" ? options.quantization : fp32 ? "fp32" : "bf16";
-  std::string draft_type =
-      options.draft_quantization != "none" ? options.draft_quantization : "bf16";
-  MemoryPlan plan;
-  plan.available_bytes = available_bytes;
-  plan.parts.push_back({"weights of the target (" + type + ")", packed_bytes(target, type)});
-  plan.kv_bytes_per_token = kv_bytes(target.config, fp32);
-  for (const PlannedDraft& draft : drafts) {
-    const Model& m = *draft.model;
-    plan.parts.push_back({std::string("weights of the draft ") +
-                              (m.takes_hidden() ? "head (" : "model (") + draft_type + ")",
-                          packed_bytes(m, draft_type)});
-    int64_t per_token = kv_bytes(m.config, fp32);
-    if (draft.in_tables) plan.kv_bytes_per_token += per_token;
-    if (draft.n_window_blocks > 0)
-      plan.parts.push_back({"windows of the draft model",
-                            int64_t{draft.n_window_blocks} * options.block_size * per_token});
-  }
-  plan.max_context = options.max_model_len > 0 ? options.max_model_len : target.config.max_context;
-  if (plan.max_context > target.config.max_context)
-    return invalid("--max-model-len " + std::to_string(plan.max_context) +
-                   " exceeds the model's context of " + std::to_string(target.config.max_context) +
-                   " tokens; lower it");
+namespace {
 
-  int64_t block_bytes = plan.kv_bytes_per_token * options.block_size;
-  int64_t per_sequence = (plan.max_context + kMaxTreeNodes) / options.block_size + 1;
-  int64_t budget =
-      static_cast<int64_t>(static_cast<double>(available_bytes) * options.memory_utilization) -
-      plan.total_bytes();
-  int64_t affordable = std::max<int64_t>(0, budget / block_bytes);
-  int64_t wanted = options.kv_blocks > 0 ? options.kv_blocks : per_sequence * options.max_num_seqs;
+// KV blocks that the budget has room for, those that are wanted, and what that means.
+Status plan_blocks(const EngineOptions& options, int64_t block_bytes, int64_t left,
+                   MemoryPlan* plan) {
+  const int64_t P = options.block_size, need = plan->blocks_per_sequence;
+  const int64_t affordable = std::max<int64_t>(0, left) / block_bytes;
+  int64_t wanted = options.kv_blocks > 0 ? options.kv_blocks : need * options.max_num_seqs;
   int64_t n_blocks = options.kv_blocks > 0 ? wanted : std::min(wanted, affordable);
-  n_blocks = std::min<int64_t>(n_blocks, INT32_MAX / std::max(1, options.block_size));
+  n_blocks = std::min<int64_t>(n_blocks, INT32_MAX / std::max<int64_t>(1, P));
+  auto context_of = [&](int64_t blocks) {
+    return std::max<int64_t>(0, (blocks - 1) * P - kMaxTreeNodes);
+  };
   if (n_blocks > affordable)
     return invalid("--kv-blocks " + std::to_string(n_blocks) + " needs " +
                    megabytes(n_blocks * block_bytes) + ", but only " +
-                   megabytes(std::max<int64_t>(0, budget)) + " are left beside the weights; " +
+                   megabytes(std::max<int64_t>(0, left)) + " are left beside the weights; " +
                    std::to_string(affordable) + " blocks fit");
-  if (n_blocks < per_sequence) {
-    int64_t fits = std::max<int64_t>(0, (n_blocks - 1) * options.block_size - kMaxTreeNodes);
+  if (n_blocks < need)
     return invalid("the KV cache of " + std::to_string(n_blocks) +
-                   " blocks cannot hold one sequence of " + std::to_string(plan.max_context) +
-                   " tokens (" + std::to_string(per_sequence) +
-                   " blocks): set --max-model-len to " + std::to_string(fits) + " or less" +
+                   " blocks cannot hold one sequence of " + std::to_string(plan->max_context) +
+                   " tokens (" + std::to_string(need) + " blocks): set --max-model-len to " +
+                   std::to_string(context_of(n_blocks)) + " or less" +
                    (options.kv_blocks > 0 ? ", or raise --kv-blocks" : ", or give it more memory"));
+  plan->n_blocks = static_cast<int32_t>(n_blocks);
+  plan->affordable_blocks = affordable;
+  plan->largest_context = context_of(affordable);
+  return {};
+}
+
+}  // namespace
+
+Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& device,
+                               std::vector<ResidentModel> residents) {
+  const ModelConfig& target = residents[0].model->config;
+  MemoryPlan plan;
+  plan.available_bytes = device.available_bytes;
+  plan.budget_bytes = static_cast<int64_t>(static_cast<double>(device.available_bytes) *
+                                           options.memory_utilization);
+  plan.max_context = options.max_model_len > 0 ? options.max_model_len : target.max_context;
+  if (plan.max_context > target.max_context)
+    return invalid("--max-model-len " + std::to_string(plan.max_context) +
+                   " exceeds the model's context of " + std::to_string(target.max_context) +
+                   " tokens; lower it");
+  plan.blocks_per_sequence = (plan.max_context + kMaxTreeNodes) / options.block_size + 1;
+  std::vector<int64_t> block_bytes;
+  int64_t all_block_bytes = 0;
+  for (ResidentModel& r : residents) {
+    r.max_context = plan.max_context;
+    block_bytes.push_back(0);
+    if (r.device != device.device) continue;
+    Footprint f = footprint(device.device, options, r, device.n_threads);
+    plan.parts.push_back({"weights of the " + r.name + " (" + r.weights + ")", f.weight_bytes});
+    plan.parts.push_back({"scratch of the " + r.name, f.scratch_bytes});
+    if (f.graph_bytes > 0) plan.parts.push_back({"graphs of the " + r.name, f.graph_bytes});
+    if (r.n_window_blocks > 0)
+      plan.parts.push_back({"windows of the " + r.name, r.n_window_blocks * f.kv_block_bytes});
+    if (r.in_tables) all_block_bytes += block_bytes.back() = f.kv_block_bytes;
   }
-  plan.n_blocks = static_cast<int32_t>(n_blocks);
-  plan.parts.push_back({"KV cache", n_blocks * block_bytes});
+  plan.kv_bytes_per_token = all_block_bytes / options.block_size;
+  if (Status s =
+          plan_blocks(options, all_block_bytes, plan.budget_bytes - plan.total_bytes(), &plan);
+      !s.ok())
+    return s;
+  for (size_t i = 0; i < residents.size(); ++i) {
+    residents[i].n_blocks =
+        (residents[i].in_tables ? plan.n_blocks : 0) + residents[i].n_window_blocks;
+    if (block_bytes[i] > 0)
+      plan.parts.push_back({"KV pool of the " + residents[i].name, plan.n_blocks * block_bytes[i]});
+  }
+  plan.residents = std::move(residents);
   return plan;
 }
 

@@ -64,24 +64,6 @@ class Pile {
   std::unordered_map<std::string, Tensor> tensors_;
 };
 
-std::vector<int64_t> shape_in_layer(Tensor LayerWeights::*place, const ModelConfig& c) {
-  using W = LayerWeights;
-  int64_t q = c.n_heads * c.head_width, kv = c.n_kv_heads * c.head_width;
-  if (place == &W::attention_norm || place == &W::ffn_norm) return {c.width};
-  if (place == &W::q) return {q, c.width};
-  if (place == &W::k || place == &W::v) return {kv, c.width};
-  if (place == &W::q_bias) return {q};
-  if (place == &W::k_bias || place == &W::v_bias) return {kv};
-  if (place == &W::o) return {c.width, q};
-  if (place == &W::down) return {c.width, c.ffn_width};
-  return {c.ffn_width, c.width};  // gate, up
-}
-
-bool is_bias(Tensor LayerWeights::*place) {
-  return place == &LayerWeights::q_bias || place == &LayerWeights::k_bias ||
-         place == &LayerWeights::v_bias;
-}
-
 bool has_q_bias(const Pile& pile, Naming naming) {
   for (const LayerTensorName& n : layer_tensor_names()) {
     if (n.place == &LayerWeights::q_bias) return pile.has(layer_tensor_name(naming, 0, n));
@@ -197,8 +179,26 @@ void name_as_a_model(std::vector<Tensor>* tensors) {
 
 }  // namespace
 
+std::vector<int64_t> shape_in_layer(Tensor LayerWeights::*place, const ModelConfig& c) {
+  using W = LayerWeights;
+  int64_t q = c.n_heads * c.head_width, kv = c.n_kv_heads * c.head_width;
+  if (place == &W::attention_norm || place == &W::ffn_norm) return {c.width};
+  if (place == &W::q) return {q, c.width};
+  if (place == &W::k || place == &W::v) return {kv, c.width};
+  if (place == &W::q_bias) return {q};
+  if (place == &W::k_bias || place == &W::v_bias) return {kv};
+  if (place == &W::o) return {c.width, q};
+  if (place == &W::down) return {c.width, c.ffn_width};
+  return {c.ffn_width, c.width};  // gate, up
+}
+
+bool is_bias(Tensor LayerWeights::*place) {
+  return place == &LayerWeights::q_bias || place == &LayerWeights::k_bias ||
+         place == &LayerWeights::v_bias;
+}
+
 Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming naming,
-                       ModelStorage storage) {
+                       ModelStorage storage, Content content) {
   auto family = find_family(config.architecture);
   if (!family.ok()) return family.status();
   Model m;
@@ -222,7 +222,7 @@ Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming n
   if (std::string extra = pile.leftover(); !extra.empty()) {
     return invalid("tensor '" + extra + "' is no part of a " + c.architecture + " model");
   }
-  if (naming == Naming::kGguf && (*family)->gguf_permutes_qk) {
+  if (content == Content::kWeights && naming == Naming::kGguf && (*family)->gguf_permutes_qk) {
     for (LayerWeights& w : m.layers) {
       for (Tensor* t : {&w.q, &w.k, &w.q_bias, &w.k_bias}) {
         if (t->empty()) continue;

@@ -38,6 +38,8 @@ struct LayerTensorName {
 };
 std::span<const LayerTensorName> layer_tensor_names();
 std::string layer_tensor_name(Naming naming, int64_t layer, const LayerTensorName& name);
+std::vector<int64_t> shape_in_layer(Tensor LayerWeights::*place, const ModelConfig& config);
+bool is_bias(Tensor LayerWeights::*place);
 
 // The tensors outside of the layers.
 struct OuterNames {
@@ -60,9 +62,10 @@ Status check_config(const ModelConfig& config);
 
 // Finds every tensor of the model among `tensors`, checks types and shapes against the config and
 // refuses tensors that no model of the family has. config.vocabulary_size, where not 0, must be
-// the rows of the embedding; it becomes the rows of the head.
+// the rows of the embedding; it becomes the rows of the head. kShapes: rows of q and k stay in the
+// file's order.
 Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming naming,
-                       ModelStorage storage);
+                       ModelStorage storage, Content content = Content::kWeights);
 
 // GGUF knows one key per kind of end token; a list of any length goes under this key.
 inline constexpr const char* kGgufEosTokenIds = "pilotfish.eos_token_ids";

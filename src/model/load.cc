@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<Model> load_gguf(const std::string& path) {
+Result<Model> load_gguf(const std::string& path, Content content) {
   auto file = GgufFile::open(path);
   if (!file.ok()) return file.status();
   auto config = config_of_gguf(*file);
@@ -20,13 +20,14 @@ Result<Model> load_gguf(const std::string& path) {
   std::vector<Tensor> tensors = file->tensors();
   ModelStorage storage;
   storage.files.push_back(file->release());
-  auto model = assemble(config.take(), std::move(tensors), Naming::kGguf, std::move(storage));
+  auto model =
+      assemble(config.take(), std::move(tensors), Naming::kGguf, std::move(storage), content);
   if (!model.ok()) return model.status().within(path);
   model->gguf_path = path;
   return model;
 }
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
@@ -75,17 +76,22 @@ Status add_shards(const fs::path& folder, const std::string& index_path,
   return {};
 }
 
-Result<Model> load_hugging_face(const fs::path& folder, const std::string& weights, bool sharded) {
+Result<ModelConfig> read_config(const fs::path& folder) {
   auto config_text = read_text((folder / "config.json").string());
   if (!config_text.ok()) return config_text.status();
   std::string generation_text;
-  if (std::string path = (folder / "generation_config.json").string(); exists(path)) {
+  if (std::string path = (folder / "generation_config.json").string(); is_there(path)) {
     auto text = read_text(path);
     if (!text.ok()) return text.status();
     generation_text = text.take();
   }
   auto config = config_of_json(*config_text, generation_text);
-  if (!config.ok()) return config.status().within(folder.string());
+  return config.ok() ? config : config.status().within(folder.string());
+}
+
+Result<Model> load_hugging_face(const fs::path& folder, const std::string& weights, bool sharded) {
+  auto config = read_config(folder);
+  if (!config.ok()) return config.status();
   std::vector<Tensor> tensors;
   ModelStorage storage;
   Status s =
@@ -112,30 +118,37 @@ Result<std::string> only_gguf_in(const fs::path& folder) {
                                 : "several .gguf files; name one of them"));
 }
 
-Result<Model> load_folder(const fs::path& folder) {
+Result<Model> load_folder(const fs::path& folder, Content content) {
   std::string single = (folder / "model.safetensors").string();
   std::string index = single + ".index.json";
-  if (exists(index)) return load_hugging_face(folder, index, true);
-  if (exists(single)) return load_hugging_face(folder, single, false);
+  if (is_there(index)) return load_hugging_face(folder, index, true);
+  if (is_there(single)) return load_hugging_face(folder, single, false);
   auto gguf = only_gguf_in(folder);
+  if (!gguf.ok() && content == Content::kShapes && is_there(folder / "config.json")) {
+    auto config = read_config(folder);
+    if (!config.ok()) return config.status();
+    auto model = model_without_weights(config.take());
+    return model.ok() ? std::move(model) : model.status().within(folder.string());
+  }
   if (!gguf.ok()) return gguf.status();
-  return load_gguf(*gguf);
+  return load_gguf(*gguf, content);
 }
 
-Result<Model> load_any(const std::string& path) {
+Result<Model> load_any(const std::string& path, Content content) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return load_folder(path);
+  if (content == Content::kShapes && !is_there(path)) return known_shape(path);
+  if (fs::is_directory(path, error)) return load_folder(path, content);
   fs::path file(path);
   if (file.extension() == ".safetensors") {
     return load_hugging_face(file.parent_path(), path, false);
   }
-  return load_gguf(path);
+  return load_gguf(path, content);
 }
 
 }  // namespace
 
-Result<Model> load_model(const std::string& path, Role role) {
-  auto model = load_any(path);
+Result<Model> load_model(const std::string& path, Role role, Content content) {
+  auto model = load_any(path, content);
   if (!model.ok()) return model;
   ModelConfig& c = model->config;
   if (c.rope_theta == 0 && role == Role::kTarget) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/address_range.h"
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -29,6 +30,7 @@ struct LayerWeights {
 struct ModelStorage {
   std::vector<MappedFile> files;
   std::vector<std::unique_ptr<std::byte[]>> buffers;
+  std::vector<AddressRange> ranges;  // of matrices that are not there
 
   std::span<std::byte> allocate(size_t bytes) {
     buffers.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
@@ -62,12 +64,24 @@ struct Model {
 // a draft keeps 0, and check_fits refuses it: a guessed base makes a draft that never agrees.
 enum class Role { kTarget, kDraft };
 
+// What of the weights is wanted. kShapes: names, types and shapes; the numbers of matrices must not
+// be read, and nothing big is.
+enum class Content { kWeights, kShapes };
+
 // Loads a .gguf file, or Hugging Face's form: a folder or a .safetensors file (single, or sharded
 // by model.safetensors.index.json) beside config.json and maybe generation_config.json. Weights
 // stay mapped; only what must be reordered is copied. Errors name the file and the tensor or key.
 // For a GGUF of the llama family, a missing rope.freq_base counts as missing, although the format
-// lets readers assume 10000.
-Result<Model> load_model(const std::string& path, Role role = Role::kTarget);
+// lets readers assume 10000. With kShapes a config.json is enough, and `path` may also be a name of
+// known_shape_names().
+Result<Model> load_model(const std::string& path, Role role = Role::kTarget,
+                         Content content = Content::kWeights);
+
+// Some models by name ("llama-3.1-8b"), and what a config alone says of a model. Shapes only, of
+// 16-bit weights. Errors list the names.
+std::vector<std::string> known_shape_names();
+Result<Model> known_shape(const std::string& name);
+Result<Model> model_without_weights(ModelConfig config);
 
 // Refuses a draft that cannot work beside this target: no rope_theta, another width where the
 // target's embedding or hidden states are used, head_tokens beyond the target's vocabulary. The

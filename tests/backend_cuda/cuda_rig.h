@@ -35,6 +35,7 @@ struct CudaRig {
     o.head_chunk_rows = 33;
     o.draft_top_n = 16;
     n_blocks = o.n_blocks;
+    options = o;
     auto made = make_cuda_backend(model, nullptr, o, pool);
     EXPECT_TRUE(made.ok()) << made.status().message();
     backend = made.take();
@@ -60,6 +61,7 @@ struct CudaRig {
   }
 
   ThreadPool pool;
+  CudaOptions options;
   std::unique_ptr<Backend> backend;
   int64_t V = 0;
   int32_t n_blocks = 0;

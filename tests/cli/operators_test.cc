@@ -62,14 +62,14 @@ TEST(PlanFlags, FlagsLieOverTheServersOptions) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_TRUE(plan->fits);
   EXPECT_EQ(plan->max_context, 4096);
-  EXPECT_EQ(plan->parts.size(), 2u);
+  EXPECT_EQ(plan->parts.size(), 3u);
   int64_t kv_alone = plan->kv_bytes_per_token;
   plan = plan_with_flags(settings, {{"max-model-len", "1K"},
                                     {"draft", PF_SOURCE_DIR "/models/drafts/smollm2-3l"},
                                     {"speculation", "model"}});
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(plan->max_context, 1024);
-  EXPECT_EQ(plan->parts.size(), 3u);
+  EXPECT_EQ(plan->parts.size(), 6u);
   EXPECT_GT(plan->kv_bytes_per_token, kv_alone);
   plan = plan_with_flags(settings, {{"kv-blocks", "100000000"}});
   ASSERT_TRUE(plan.ok()) << plan.status().message();

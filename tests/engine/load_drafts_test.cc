@@ -265,8 +265,8 @@ TEST(LoadDrafts, APlanThatDoesNotFitIsAnAnswer) {
   EXPECT_TRUE(plan->fits);
   EXPECT_EQ(plan->max_context, 200);
   EXPECT_EQ(plan->n_full_sequences, 4);
-  ASSERT_EQ(plan->parts.size(), 3u);
-  EXPECT_THAT(plan->parts[1].name, HasSubstr("draft model"));
+  ASSERT_EQ(plan->parts.size(), 6u);  // weights, scratch and KV of each
+  EXPECT_THAT(plan->parts[2].name, HasSubstr("weights of the draft model"));
   // K and V of target and draft: 2 layers, one head of 32 numbers, 4 bytes each.
   EXPECT_EQ(plan->kv_bytes_per_token, 2 * (2 * 2 * 32 * 4));
   pair.options.kv_blocks = INT32_MAX / 16;

@@ -71,8 +71,9 @@ std::string demangled(const std::string& name) {
   return status == 0 ? text.get() : name;
 }
 
-void count_launch(Kernel& kernel) {
+void count_launch(Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic_shared_bytes) {
   auto& list = launched();
+  note_launch(kernel.name, grid, block, dynamic_shared_bytes);
   if (std::find(list.begin(), list.end(), &kernel) == list.end()) list.push_back(&kernel);
   ++kernel.n_launches;
   ++g_launches;
@@ -80,6 +81,7 @@ void count_launch(Kernel& kernel) {
 uint64_t n_launches() { return g_launches; }
 
 void forget_module(const Module& module) {
+  keep_figures();
   std::erase_if(launched(), [&](Kernel* k) { return module.owns(k); });
 }
 
@@ -206,7 +208,20 @@ std::string measures_text() {
   return out;
 }
 
+void keep_figures() {
+  for (Kernel* k : launched()) {
+    Measure m;
+    m.kernel = k->name;
+    add(m, *k);
+    std::vector<bool> reached;
+    for (size_t i = 0; i < k->code.size(); ++i)
+      if (is_written(*k, i)) reached.push_back(executed(*k, i));
+    add_figures(m, reached);
+  }
+}
+
 void clear_measures() {
+  keep_figures();
   for (Kernel* k : launched()) {
     std::fill(k->counters.begin(), k->counters.end(), Counters{});
     k->n_launches = 0;

@@ -84,6 +84,7 @@ struct Settings {
   // project do not rely on it, so a thread that left early is a finding.
   bool exited_threads_may_skip_barriers = false;
   bool measure = true;                      // wavefronts and sectors
+  bool note_launches = false;               // for take_launches()
   uint64_t max_steps = 400'000'000;         // warp instructions of one block
   size_t device_memory_bytes = 8ull << 30;  // of each device
   bool print_findings = true;               // to stderr, at once
@@ -101,6 +102,14 @@ std::vector<Finding> take_findings();
 struct Dim3 {
   uint32_t x = 1, y = 1, z = 1;
 };
+// Kernels in the order in which they ran, graph nodes included, since the last call; noted while
+// Settings::note_launches.
+struct Launched {
+  std::string kernel;  // demangled, without its parameters
+  Dim3 grid;
+};
+std::vector<Launched> take_launches();
+
 class Module;
 // On an error returns null and leaves a finding (kUnsupported) that names the line.
 std::shared_ptr<Module> load_ptx(std::string text);

@@ -136,7 +136,7 @@ bool launch_ptx(Module& module, const std::string& name, Dim3 grid, Dim3 block,
     record_ptx_error(e, &module.unit(), name);
     return false;
   }
-  count_launch(*k);
+  count_launch(*k, grid, block, dynamic_shared_bytes);
   return run_launch(*k, grid, block, dynamic_shared_bytes, args);
 }
 

@@ -47,7 +47,7 @@ Attention::Attention(int64_t n_heads, int64_t n_kv_heads, int64_t head_width,
       n_kv_heads_(n_kv_heads),
       head_width_(head_width),
       sliding_window_(sliding_window),
-      max_states_(2 * std::max(max_rows, (max_context + kSplit) / kSplit)),
+      max_states_(max_states(max_rows, max_context)),
       states_(static_cast<size_t>(max_states_ * n_heads * state_width() * 4)),
       totals_(static_cast<size_t>(max_rows * n_heads * state_width() * 4)),
       shares_{WorkShare(n_threads), WorkShare(n_threads)},
@@ -68,6 +68,12 @@ int64_t Attention::bytes() const {
   size_t total = states_.bytes() + totals_.bytes();
   for (const Work& w : work_) total += w.gathered.bytes();
   return static_cast<int64_t>(total);
+}
+
+int64_t Attention::bytes_of(int64_t n_heads, int64_t head_width, int64_t max_rows,
+                            int64_t max_context, int n_threads) {
+  int64_t states = max_states(max_rows, max_context) + max_rows;
+  return states * n_heads * state_width(head_width) * 4 + n_threads * 2 * kSplit * head_width * 4;
 }
 
 int64_t Attention::begin_of(const Batch& batch, int32_t row) const {

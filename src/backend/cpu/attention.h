@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +37,9 @@ class Attention {
   void run(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane, int64_t layer,
            const float* queries, int64_t ldq, float* out, int thread, SpinBarrier& barrier);
   int64_t bytes() const;
+  // The same before it is made.
+  static int64_t bytes_of(int64_t n_heads, int64_t head_width, int64_t max_rows,
+                          int64_t max_context, int n_threads);
 
  private:
   // Rows of one split that read the positions [split begin, end) through the same blocks, each as
@@ -68,7 +72,12 @@ class Attention {
     return states_.as<float>() +
            (row * wave_splits_ + split % wave_splits_) * n_heads_ * state_width();
   }
-  int64_t state_width() const { return head_width_ + kKeyGroup; }  // aligned accumulators
+  static int64_t state_width(int64_t head_width) { return head_width + kKeyGroup; }
+  int64_t state_width() const { return state_width(head_width_); }  // aligned accumulators
+  // (row, split) pairs of a wave
+  static int64_t max_states(int64_t max_rows, int64_t max_context) {
+    return 2 * std::max(max_rows, (max_context + kSplit) / kSplit);
+  }
 
   int64_t n_heads_, n_kv_heads_, head_width_, sliding_window_;
   int64_t max_states_;  // (row, split) pairs of a wave

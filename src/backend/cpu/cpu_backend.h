@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "backend/footprint.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "base/view.h"
@@ -37,5 +38,9 @@ struct CpuOptions {
 // the backend. Refuses weights that cannot be quantised as asked, and unknown instruction sets.
 Result<std::unique_ptr<Backend>> make_cpu_backend(const Model& model, const Model* embedding_of,
                                                   const CpuOptions& options, ThreadPool& pool);
+
+// What that takes, with a pool of n_threads. Reads shapes only.
+Footprint cpu_footprint(const Model& model, const Model* embedding_of, const CpuOptions& options,
+                        int n_threads);
 
 }  // namespace pf

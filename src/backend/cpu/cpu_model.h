@@ -10,6 +10,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/packed_matrix.h"
+#include "backend/cpu/scratch.h"
 
 namespace pf {
 
@@ -42,6 +43,12 @@ struct CpuModel {
   bool f32 = false;
 
   int64_t qkv_width() const { return (H + 2 * G) * D; }
+  ModelShape shape() const {
+    ModelShape s{L, E, F, H, G, D};
+    s.head_rows = head_rows;
+    s.takes_hidden = fc.n > 0;
+    return s;
+  }
 };
 
 // Fails where a tensor cannot be packed as asked.

@@ -11,18 +11,6 @@ namespace {
 
 size_t float_bytes(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
 
-// The largest activation chunk that any product of this model reads.
-size_t packed_bytes(const CpuModel& m, int64_t rows) {
-  int64_t most = 0;
-  auto see = [&](const PackedMatrix& w) {
-    most = std::max(most, packed_rows_bytes(w.format, w.n_steps, rows));
-  };
-  for (const CpuLayer& l : m.layers)
-    for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down}) see(*w);
-  for (const PackedMatrix* w : {&m.head, &m.fc}) see(*w);
-  return static_cast<size_t>(most);
-}
-
 }  // namespace
 
 CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadPool& pool,
@@ -35,20 +23,20 @@ CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadP
       attention_(model.H, model.G, model.D, model.sliding_window, max_rows_, options.max_context,
                  pool.size()),
       shares_{WorkShare(pool.size()), WorkShare(pool.size())} {
-  int64_t T = max_rows_, chunk = options.head_chunk_rows;
-  s_.residual = Buffer(float_bytes(T * model.E));
-  s_.qkv = Buffer(float_bytes(T * model.qkv_width()));
-  s_.attended = Buffer(float_bytes(T * model.H * model.D));
-  s_.gate_up = Buffer(float_bytes(T * 2 * model.F));
-  s_.packed = Buffer(packed_bytes(model, T));
-  s_.own_packed_bytes = packed_bytes(model, 1);
-  s_.own_packed = Buffer(s_.own_packed_bytes * static_cast<size_t>(pool.size()));
-  s_.row = Buffer(float_bytes(pool.size() * row_width()));
-  s_.hidden = Buffer(float_bytes(T * model.E));
-  if (options.keep_hidden) s_.kept = Buffer(float_bytes(T * model.E));
+  const CpuScratchBytes bytes = cpu_scratch_bytes(model.shape(), options, pool.size());
+  s_.residual = Buffer(bytes.residual);
+  s_.qkv = Buffer(bytes.qkv);
+  s_.attended = Buffer(bytes.attended);
+  s_.gate_up = Buffer(bytes.gate_up);
+  s_.packed = Buffer(bytes.packed);
+  s_.own_packed_bytes = bytes.own_packed;
+  s_.own_packed = Buffer(bytes.own_packed * static_cast<size_t>(pool.size()));
+  s_.row = Buffer(bytes.row);
+  s_.hidden = Buffer(bytes.hidden);
+  s_.kept = Buffer(bytes.kept);
   if (model.fc.n > 0) attention_.set_first_position(1);
-  s_.logits = Buffer(float_bytes(chunk * model.head_rows));
-  s_.cosine.resize(static_cast<size_t>(T * model.D / 2));
+  s_.logits = Buffer(bytes.logits);
+  s_.cosine.resize(bytes.angles / 8);
   s_.sine.resize(s_.cosine.size());
 }
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_model.h"
+#include "backend/footprint.h"
 
 namespace pf {
 namespace {
@@ -10,20 +11,6 @@ std::vector<float> floats(const Tensor& t) {
   std::vector<float> v(static_cast<size_t>(t.size()));
   if (!t.empty()) dequantize_rows(t, 0, t.rows(), v.data());
   return v;
-}
-
-WeightFormat format_of(CpuOptions::Weights w) {
-  switch (w) {
-    case CpuOptions::Weights::kF32:
-      return WeightFormat::kF32;
-    case CpuOptions::Weights::kBf16:
-      return WeightFormat::kBf16;
-    case CpuOptions::Weights::kInt8:
-      return WeightFormat::kInt8;
-    case CpuOptions::Weights::kInt4:
-      return WeightFormat::kInt4;
-  }
-  die("no such weights");
 }
 
 Buffer pack_embedding(const Tensor& t, bool f32, ThreadPool& pool) {
@@ -95,7 +82,7 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
     if (Status s = pack({&model.fc}, &out->fc); !s.ok()) return s;
   if (Status s = pack({&model.head}, &out->head); !s.ok()) return s;
   const Model& embeds = model.shares_embedding ? *embedding_of : model;
-  bool is_head = model.head.data.data() == embeds.embedding.data.data() && out->head.is_float();
+  bool is_head = out->head.is_float() && head_is_embedding(model, embedding_of);
   if (!is_head) out->embedding = pack_embedding(embeds.embedding, out->f32, pool);
   return {};
 }

@@ -204,7 +204,7 @@ Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightF
   out.k = tensors[0]->cols();
   for (const Tensor* t : tensors) out.n += t->rows();
   out.n_tiles = (out.n + kTileRows - 1) / kTileRows;
-  out.n_steps = (out.k + step_width(format) - 1) / step_width(format);
+  out.n_steps = n_steps_of(format, out.k);
   out.data = Buffer(static_cast<size_t>(out.bytes()));
   Status bad;
   std::mutex mutex;

@@ -28,6 +28,14 @@ struct PackedMatrix {
   void read_row(int64_t row, float* out) const;
 };
 
+inline int64_t n_steps_of(WeightFormat format, int64_t k) {
+  return (k + step_width(format) - 1) / step_width(format);
+}
+// Bytes of a packed matrix [n, k].
+inline int64_t packed_matrix_bytes(WeightFormat format, int64_t n, int64_t k) {
+  return (n + kTileRows - 1) / kTileRows * n_steps_of(format, k) * step_bytes(format);
+}
+
 // Packs in parallel. Q4_0 and Q4_1 tensors enter kInt4, and Q8_0 tensors kInt8, with the very
 // numbers of the file; others are quantised from float. Refuses what cannot be quantised.
 Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightFormat format,

@@ -6,6 +6,7 @@
 #include "backend/cuda/draft.h"
 #include "backend/cuda/forward.h"
 #include "backend/cuda/judge.h"
+#include "backend/cuda/limits.h"
 #include "kernels/compact_kv.h"
 #include "kernels/copy_blocks.h"
 
@@ -44,7 +45,7 @@ class CudaBackend final : public Backend {
         forward_(model_, options_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
         judge_(model_, options_, &forward_, stream_.get()),
         draft_(model_, options_, &forward_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
-        moves_(size_t{1} << 12) {
+        moves_(kMoveStaging) {
     info_.device = device_name();
     info_.dtype = options.int4                                    ? "int4"
                   : options.numbers == CudaOptions::Numbers::kF16 ? "fp16"
@@ -55,7 +56,8 @@ class CudaBackend final : public Backend {
     info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
     info_.kv_bytes = forward_.kv_bytes();
     info_.scratch_bytes = forward_.scratch_bytes() + judge_.scratch_bytes() +
-                          draft_.scratch_bytes() + (options.graphs ? graphs_.bytes() : 0);
+                          draft_.scratch_bytes() + static_cast<int64_t>(moves_.bytes()) +
+                          (options.graphs ? graphs_.bytes() : 0);
   }
 
   const BackendInfo& info() const override { return info_; }
@@ -195,10 +197,17 @@ Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding
     if (!cublas.ok()) return cublas.status();
     o.blas = cublas.take();
   }
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend<A>>(std::move(sent), o));
+  return make_backend_of(std::move(sent), o);
 }
 
 }  // namespace
+
+template <class A>
+std::unique_ptr<Backend> make_backend_of(CudaModel<A> model, const CudaOptions& options) {
+  return std::make_unique<CudaBackend<A>>(std::move(model), options);
+}
+template std::unique_ptr<Backend> make_backend_of(CudaModel<f16>, const CudaOptions&);
+template std::unique_ptr<Backend> make_backend_of(CudaModel<bf16>, const CudaOptions&);
 
 int32_t n_cuda_devices(std::string* why_none) {
   int n = 0;

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/blas.h"
+#include "backend/footprint.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "base/view.h"
@@ -43,5 +44,8 @@ int64_t cuda_free_bytes();
 // whose embedding a draft uses, null else. Refuses shapes that the kernels do not serve.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
                                                    const CudaOptions& options, ThreadPool& pool);
+
+// What that takes. Reads shapes only, and needs neither device nor toolkit.
+Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& options);
 
 }  // namespace pf

@@ -71,4 +71,8 @@ template <class A>
 Status upload_model(const Model& model, const Model* embedding_of, const CudaOptions& options,
                     ThreadPool& pool, CudaModel<A>* out);
 
+// The backend of a model whose weights are on the device already.
+template <class A>
+std::unique_ptr<Backend> make_backend_of(CudaModel<A> model, const CudaOptions& options);
+
 }  // namespace pf

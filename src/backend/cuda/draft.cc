@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/limits.h"
+
 namespace pf {
 
 using kernels::TokenValue;
@@ -63,7 +65,7 @@ CudaDraft<A>::CudaDraft(const CudaModel<A>& model, const CudaOptions& options,
       forward_(forward),
       graphs_(graphs),
       stream_(stream),
-      staging_(size_t{1} << 14),
+      staging_(kDraftStaging),
       candidates_(int64_t{max_rows_} * top_n_),
       slices_(chunk_rows_ * kernels::n_slices_of(model.head_rows) * top_n_),
       n_listed_(max_rows_),

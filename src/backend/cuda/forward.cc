@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cuda/limits.h"
+#include "backend/cuda/passes.h"
 #include "kernels/gather_rows.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope_kv_write.h"
@@ -19,29 +21,23 @@ int32_t n_multiprocessors() {
   return n;
 }
 
-// Partial results of attention: the groups of one row at least, and enough for a wide batch.
-int32_t n_parts(const CudaOptions& o) {
-  int64_t groups = (o.max_context + kMaxTreeNodes) / kernels::kGroupTokens + 1;
-  return static_cast<int32_t>(std::max<int64_t>({groups, 1024, 2 * int64_t{o.max_rows}}));
-}
-
 }  // namespace
 
 template <class A>
 CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs* graphs,
                             cudaStream_t stream)
     : model_(m),
-      max_rows_(std::max(o.max_rows, o.head_chunk_rows)),
+      max_rows_(n_max_rows(o)),
       chunk_rows_(o.head_chunk_rows),
       graphs_(graphs),
       blas_(o.blas),
       stream_(stream),
-      n_thread_blocks_((m.D == 64 ? 3 : 2) * n_multiprocessors()),  // as attention.h asks
+      n_thread_blocks_(n_attention_blocks(m.D, n_multiprocessors())),
       kv_(m.L * o.n_blocks * 2 * m.G * o.block_tokens * m.D),
       plane_{kv_.data(), m.L, o.n_blocks, m.G, o.block_tokens, m.D},
-      staging_(size_t{1} << 16),
+      staging_(kForwardStaging),
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
-               m.sliding_window, n_parts(o), n_thread_blocks_}),
+               m.sliding_window, n_attention_parts(o), n_thread_blocks_}),
       residual_(max_rows_ * m.E),
       angles_(max_rows_ * m.D),
       qkv_(max_rows_ * m.qkv_width()),
@@ -50,8 +46,8 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       attended_(max_rows_ * m.H * m.D),
       gate_up_(max_rows_ * 2 * m.F),
       activated_(max_rows_ * m.F),
-      part_values_(n_parts(o) * m.H * m.D),
-      part_states_(n_parts(o) * m.H * 2),
+      part_values_(n_attention_parts(o) * m.H * m.D),
+      part_states_(n_attention_parts(o) * m.H * 2),
       picked_(max_rows_ * m.E),
       hidden_(max_rows_ * m.E),
       chosen_(chunk_rows_ * m.E),
@@ -130,69 +126,93 @@ void CudaForward<A>::product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<
   }
 }
 
+// The operations of passes.h, of one pass.
+template <class A>
+struct CudaForward<A>::Ops {
+  CudaForward& f;
+  const Pass& pass;
+  const Staging& staging;
+  const int32_t* tokens;
+  const CudaModel<A>& m;
+
+  View<float, 2> residual() const { return {f.residual_.data(), {pass.T, m.E}}; }
+  View<float, 2> picked() const { return {f.picked_.data(), {pass.R, m.E}}; }
+  View<A, 2> normed() const { return f.wide(f.normed_, pass.T, m.E); }
+  View<A, 2> gate_up() const { return f.wide(f.gate_up_, pass.T, 2 * m.F); }
+  View<float, 2> qkv() const { return {f.qkv_.data(), {pass.T, m.qkv_width()}}; }
+  const CudaLayer<A>& layer_of(int64_t layer) const { return m.layers[static_cast<size_t>(layer)]; }
+  void add_product(const DeviceBuffer<A>& x, const CudaMatrix<A>& matrix) const {
+    f.product(residual(), View<const A, 2>{x.data(), {pass.T, matrix.K}}, matrix, true);
+  }
+
+  void embed() {
+    kernels::gather_rows<A, float>(residual(),
+                                   View<const A, 2>{m.embedding.data(), {m.embedding_rows, m.E}},
+                                   {tokens, {pass.T}}, f.stream_);
+  }
+  void prepare_angles() {
+    kernels::rope_angles({f.angles_.data(), {pass.T, 2, m.D / 2}}, staging.view(pass.positions),
+                         {m.rope_inverse.data(), {m.D / 2}}, m.rope_factor, f.stream_);
+  }
+  void norm(int64_t layer, LayerNorm which) {
+    const CudaLayer<A>& w = layer_of(layer);
+    const auto& weight = which == LayerNorm::kAttention ? w.attention_norm : w.ffn_norm;
+    kernels::rms_norm(normed(), View<const float, 2>(residual()), {weight.data(), {m.E}}, m.epsilon,
+                      f.stream_);
+  }
+  void multiply(int64_t layer, LayerMatrix which) {
+    const CudaLayer<A>& w = layer_of(layer);
+    switch (which) {
+      case LayerMatrix::kQkv:
+        return f.product(qkv(), View<const A, 2>(normed()), w.qkv, false);
+      case LayerMatrix::kO:
+        return add_product(f.attended_, w.o);
+      case LayerMatrix::kGateUp:
+        return f.product(gate_up(), View<const A, 2>(normed()), w.gate_up, false);
+      case LayerMatrix::kDown:
+        return add_product(f.activated_, w.down);
+    }
+  }
+  void rotate_and_store(int64_t layer) {
+    const CudaLayer<A>& w = layer_of(layer);
+    kernels::rope_kv_write<float, A>({f.queries_.data(), {pass.T, m.H, m.D}}, f.plane_.layer(layer),
+                                     qkv(), w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
+                                     {f.angles_.data(), {pass.T, 2, m.D / 2}},
+                                     staging.view(pass.places), f.stream_);
+  }
+  void attend(int64_t layer) {
+    const int64_t H = m.H, D = m.D;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(D));
+    kernels::AttentionParts parts{f.part_values_.data(), f.part_states_.data(),
+                                  f.part_states_.size() / (2 * H)};
+    for (const Pass::Attention& plan : pass.attention) {
+      const kernels::AttentionWork work = pass.work(plan, staging);
+      kernels::attention(parts, View<const A, 3>{f.queries_.data(), {pass.T, H, D}},
+                         f.plane_.layer(layer), work, m.sliding_window, scale, f.n_thread_blocks_,
+                         f.stream_);
+      kernels::attention_combine(View<A, 3>{f.attended_.data() + plan.first_row * H * D,
+                                            {plan.end_row - plan.first_row, H, D}},
+                                 parts, work, f.stream_);
+    }
+  }
+  void activate() {
+    kernels::silu_mul(f.wide(f.activated_, pass.T, m.F), View<const A, 2>(gate_up()), f.stream_);
+  }
+  void pick_logit_rows() {
+    kernels::gather_rows<float, float>(picked(), residual(), staging.view(pass.logit_rows),
+                                       f.stream_);
+  }
+  void final_norm() {
+    kernels::rms_norm(f.wide(f.hidden_, pass.R, m.E), View<const float, 2>(picked()),
+                      {m.final_norm.data(), {m.E}}, m.epsilon, f.stream_);
+  }
+};
+
 template <class A>
 void CudaForward<A>::launch(const Pass& pass, const Staging& staging, const int32_t* tokens,
                             int64_t n_layers) {
-  const int64_t T = pass.T;
-  View<float, 2> residual{residual_.data(), {T, model_.E}};
-  kernels::gather_rows<A, float>(
-      residual, View<const A, 2>{model_.embedding.data(), {model_.embedding_rows, model_.E}},
-      {tokens, {T}}, stream_);
-  kernels::rope_angles({angles_.data(), {T, 2, model_.D / 2}}, staging.view(pass.positions),
-                       {model_.rope_inverse.data(), {model_.D / 2}}, model_.rope_factor, stream_);
-  for (int64_t layer = 0; layer < n_layers; ++layer) run_layer(layer, pass, staging);
-  View<float, 2> picked{picked_.data(), {pass.R, model_.E}};
-  kernels::gather_rows<float, float>(picked, residual, staging.view(pass.logit_rows), stream_);
-  kernels::rms_norm(wide(hidden_, pass.R, model_.E), View<const float, 2>(picked),
-                    {model_.final_norm.data(), {model_.E}}, model_.epsilon, stream_);
-}
-
-template <class A>
-void CudaForward<A>::run_layer(int64_t layer, const Pass& pass, const Staging& staging) {
-  const CudaLayer<A>& w = model_.layers[static_cast<size_t>(layer)];
-  const int64_t T = pass.T, E = model_.E, F = model_.F, H = model_.H, D = model_.D;
-  View<float, 2> residual{residual_.data(), {T, E}};
-  View<A, 2> normed = wide(normed_, T, E);
-  auto norm = [&](const DeviceBuffer<float>& weight) {
-    kernels::rms_norm(normed, View<const float, 2>(residual), {weight.data(), {E}}, model_.epsilon,
-                      stream_);
-  };
-  auto add_product = [&](const DeviceBuffer<A>& x, const CudaMatrix<A>& matrix) {
-    product(residual, View<const A, 2>{x.data(), {T, matrix.K}}, matrix, true);
-  };
-
-  norm(w.attention_norm);
-  View<float, 2> qkv{qkv_.data(), {T, model_.qkv_width()}};
-  product(qkv, View<const A, 2>(normed), w.qkv, false);
-  kernels::rope_kv_write<float, A>({queries_.data(), {T, H, D}}, plane_.layer(layer), qkv,
-                                   w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
-                                   {angles_.data(), {T, 2, D / 2}}, staging.view(pass.places),
-                                   stream_);
-  attend(layer, pass, staging);
-  add_product(attended_, w.o);
-
-  norm(w.ffn_norm);
-  View<A, 2> gate_up = wide(gate_up_, T, 2 * F);
-  product(gate_up, View<const A, 2>(normed), w.gate_up, false);
-  kernels::silu_mul(wide(activated_, T, F), View<const A, 2>(gate_up), stream_);
-  add_product(activated_, w.down);
-}
-
-template <class A>
-void CudaForward<A>::attend(int64_t layer, const Pass& pass, const Staging& staging) {
-  const int64_t H = model_.H, D = model_.D;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  kernels::AttentionParts parts{part_values_.data(), part_states_.data(),
-                                part_states_.size() / (2 * H)};
-  for (const Pass::Attention& plan : pass.attention) {
-    const kernels::AttentionWork work = pass.work(plan, staging);
-    kernels::attention(parts, View<const A, 3>{queries_.data(), {pass.T, H, D}},
-                       plane_.layer(layer), work, model_.sliding_window, scale, n_thread_blocks_,
-                       stream_);
-    kernels::attention_combine(View<A, 3>{attended_.data() + plan.first_row * H * D,
-                                          {plan.end_row - plan.first_row, H, D}},
-                               parts, work, stream_);
-  }
+  Ops ops{*this, pass, staging, tokens, model_};
+  issue_pass(ops, n_layers);
 }
 
 template <class A>

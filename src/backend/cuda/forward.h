@@ -39,6 +39,7 @@ class CudaForward {
   int64_t scratch_bytes() const;
 
  private:
+  struct Ops;
   // Rows [first, first + n) of a pass.
   struct Stretch {
     int64_t first, n;
@@ -48,8 +49,6 @@ class CudaForward {
   void find_prompts(const Batch& batch);
   template <class Y>
   void product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add);
-  void run_layer(int64_t layer, const Pass& pass, const Staging& staging);
-  void attend(int64_t layer, const Pass& pass, const Staging& staging);
   View<A, 2> wide(DeviceBuffer<A>& scratch, int64_t n, int64_t width) {
     return {scratch.data(), {n, width}};
   }

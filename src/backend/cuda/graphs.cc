@@ -6,14 +6,6 @@
 
 namespace pf {
 
-int32_t padded_rows(int64_t n, int64_t max_rows) {
-  // A product's smallest tile has 8 rows; beyond, steps of a third at most.
-  static constexpr int32_t kSizes[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128};
-  const auto* size = std::lower_bound(std::begin(kSizes), std::end(kSizes), n);
-  if (size == std::end(kSizes)) return 0;
-  return static_cast<int32_t>(std::min<int64_t>(*size, max_rows));
-}
-
 Graphs::~Graphs() {
   for (Entry& e : entries_)
     if (e.graph != nullptr) cuda_check(cudaGraphExecDestroy(e.graph));

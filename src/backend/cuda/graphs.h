@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/limits.h"
+
 namespace pf {
 
 // What fixes the launches of a step: their grids and the places of what they read.
@@ -19,10 +21,6 @@ struct GraphKey {
   bool operator==(const GraphKey&) const = default;
 };
 
-// Rows that n are padded to, so that few shapes arise; 0: so many are launched one by one, since
-// then the device has more to do than the host.
-int32_t padded_rows(int64_t n, int64_t max_rows);
-
 // Captured launch sequences by shape; the longest unused go when there are too many.
 //
 // A captured launch keeps its arguments. What changes from step to step is therefore in device
@@ -30,8 +28,7 @@ int32_t padded_rows(int64_t n, int64_t max_rows);
 // capture may not wait: the first step of a shape goes launch by launch, the second is captured.
 class Graphs {
  public:
-  // kNodeBytes is an allowance: a node has up to 4 KB of arguments, here 200 bytes, and its launch.
-  static constexpr int64_t kMaxNodes = 16384, kNodeBytes = 2048, kMaxShapes = 128;
+  static constexpr int64_t kMaxNodes = kGraphNodes, kNodeBytes = kGraphNodeBytes, kMaxShapes = 128;
 
   explicit Graphs(int64_t max_nodes = kMaxNodes) : max_nodes_(max_nodes) {}
   Graphs(const Graphs&) = delete;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/limits.h"
+
 namespace pf {
 
 using kernels::Accepted;
@@ -14,11 +16,11 @@ CudaJudge<A>::CudaJudge(const CudaModel<A>& model, const CudaOptions& options,
       chunk_rows_(options.head_chunk_rows),
       forward_(forward),
       stream_(stream),
-      staging_(size_t{1} << 16),
+      staging_(kJudgeStaging),
       laws_(chunk_rows_),
       residual_(chunk_rows_ * model.V),
       answers_(static_cast<size_t>(chunk_rows_) *
-               (sizeof(Accepted) + kMaxTop * sizeof(TokenValue))),
+               (sizeof(Accepted) + kMaxListedTop * sizeof(TokenValue))),
       answers_host_(answers_.bytes()) {
   // Kernels write the places that an answer has; one copy fetches all.
   cuda_check(cudaMemsetAsync(answers_.as(), 0, answers_.bytes(), stream_));
@@ -65,7 +67,7 @@ void CudaJudge<A>::accept_chunk(const Batch& batch, std::span<const AcceptJob> j
     job_trees_.push_back(job.input.tree);
     if (job.input.want_logprobs) n_top = std::max(n_top, job.input.n_top_logprobs);
   }
-  check(n_top <= kMaxTop, "more likeliest tokens wanted than there is room for");
+  check(n_top <= kMaxListedTop, "more likeliest tokens wanted than there is room for");
   trees_.assign(job_trees_);
   const auto n_rows = static_cast<int64_t>(logit_rows_.size());
   launch(n_rows, n_top);
@@ -135,7 +137,7 @@ void CudaJudge<A>::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob>
       known_.push_back(job.token);
       n_top = std::max(n_top, job.n_top);
     }
-    check(n_top <= kMaxTop, "more likeliest tokens wanted than there is room for");
+    check(n_top <= kMaxListedTop, "more likeliest tokens wanted than there is room for");
     staging_.begin();
     auto rows = staging_.put<int32_t>(logit_rows_), tokens = staging_.put<int32_t>(known_);
     staging_.send(stream_);

@@ -24,8 +24,6 @@ class CudaJudge {
   int64_t scratch_bytes() const;
 
  private:
-  static constexpr int32_t kMaxTop = 32;  // log-probabilities of so many likeliest tokens
-
   void accept_chunk(const Batch& batch, std::span<const AcceptJob> jobs,
                     std::span<AcceptResult> results);
   void launch(int64_t n_rows, int32_t n_top);
@@ -45,7 +43,7 @@ class CudaJudge {
   DeviceBuffer<kernels::RowLaw> laws_;   // [chunk]
   DeviceBuffer<float> residual_;         // [chunk, V]
   DeviceBuffer<kernels::TokenValue> q_;  // [chunk, q capacity]
-  DeviceMemory answers_;                 // accepted [chunk], top [chunk, kMaxTop]
+  DeviceMemory answers_;                 // accepted [chunk], top [chunk, kMaxListedTop]
   PinnedMemory answers_host_;
 };
 

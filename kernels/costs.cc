@@ -1,0 +1,139 @@
+#include "kernels/costs.h"
+
+#include "kernels/sample_types.h"
+
+namespace pf::kernels {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int64_t kEntryBytes = sizeof(TokenValue);
+
+LaunchCost gemm_cost(int64_t T, int64_t N, int64_t K, int64_t weight_bytes, GemmTiling tiling,
+                     int64_t y_bytes, bool add) {
+  const GemmBlock block = gemm_block(tiling);
+  LaunchCost c{"gemm_kernel", {ceil_div(T, block.rows), ceil_div(N, block.features), 1}};
+  c.bytes_read = weight_bytes + 2 * T * K + (add ? T * N * y_bytes : 0);
+  c.bytes_written = T * N * y_bytes;
+  c.flops = 2.0 * static_cast<double>(T * N) * static_cast<double>(K);
+  c.tensor_cores = true;
+  return c;
+}
+
+}  // namespace
+
+LaunchCost gather_rows_cost(int64_t T, int64_t E, int64_t from_bytes, int64_t to_bytes) {
+  return {"gather_rows_kernel", {T, 1, 1}, T * E * from_bytes + 4 * T, T * E * to_bytes};
+}
+
+LaunchCost rope_angles_cost(int64_t T, int64_t D) {
+  LaunchCost c{"rope_angles_kernel", {ceil_div(T * D / 2, 128), 1, 1}, 4 * T + 2 * D, 4 * T * D};
+  c.flops = 50.0 * static_cast<double>(T * D / 2);  // a sine and a cosine in double
+  return c;
+}
+
+LaunchCost rms_norm_cost(int64_t T, int64_t E) {
+  LaunchCost c{"rms_norm_kernel", {T, 1, 1}, 4 * T * E + 4 * E, 2 * T * E};
+  c.flops = 4.0 * static_cast<double>(T * E);
+  return c;
+}
+
+LaunchCost silu_mul_cost(int64_t T, int64_t F) {
+  LaunchCost c{"silu_mul_kernel", {ceil_div(T * (F / 8), 256), 1, 1}, 4 * T * F, 2 * T * F};
+  c.flops = 6.0 * static_cast<double>(T * F);
+  return c;
+}
+
+LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t x_bytes) {
+  const int64_t width = (H + 2 * G) * D;
+  LaunchCost c{"rope_kv_write_kernel",
+               {T, ceil_div(width / 8, 128), 1},
+               T * width * x_bytes + 4 * T * D + 4 * T,
+               2 * T * width};
+  c.flops = 3.0 * static_cast<double>(T * width);
+  return c;
+}
+
+LaunchCost gemm_fp16_cost(int64_t T, int64_t N, int64_t K, int64_t y_bytes, bool add) {
+  return gemm_cost(T, N, K, 2 * N * K, choose_gemm_tiling(T, N, true), y_bytes, add);
+}
+
+LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, int64_t y_bytes, bool add) {
+  return gemm_cost(T, w.N, w.K, packed_int4_bytes(w), choose_gemm_tiling(T, w.N, false), y_bytes,
+                   add);
+}
+
+LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t H, int64_t G, int64_t D,
+                          int32_t n_blocks) {
+  LaunchCost c{"attention_kernel", {n_blocks, 1, 1}};
+  int64_t keys = 0, pairs = 0;  // loaded; met by rows
+  for (const AttentionRun& r : plan.runs()) {
+    keys += r.end - r.begin;
+    pairs += int64_t{r.end - r.begin} * r.n;
+  }
+  c.bytes_read = keys * G * 2 * D * 2 + 2 * T * H * D;
+  c.bytes_written = int64_t{plan.n_parts()} * H * (4 * D + 8);
+  c.flops = 4.0 * static_cast<double>(pairs * H) * static_cast<double>(D);
+  c.tensor_cores = true;
+  return c;
+}
+
+LaunchCost attention_combine_cost(const AttentionPlan& plan, int64_t n_rows, int64_t H, int64_t D) {
+  LaunchCost c{"attention_combine_kernel",
+               {n_rows, ceil_div(H, 4), 1},
+               int64_t{plan.n_parts()} * H * (4 * D + 8),
+               2 * n_rows * H * D};
+  c.flops = 3.0 * static_cast<double>(int64_t{plan.n_parts()} * H * D);
+  return c;
+}
+
+LaunchCost make_laws_cost(int64_t R, int64_t V) {
+  LaunchCost c{"laws_kernel", {R, 1, 1}, 4 * R * V, R * static_cast<int64_t>(sizeof(RowLaw))};
+  c.flops = 10.0 * static_cast<double>(R * V);
+  return c;
+}
+
+LaunchCost accept_cost(int64_t B, int64_t V) {
+  LaunchCost c{"accept_kernel",
+               {B, 1, 1},
+               8 * B * V,
+               4 * B * V + B * static_cast<int64_t>(sizeof(Accepted))};
+  c.flops = 10.0 * static_cast<double>(B * V);
+  return c;
+}
+
+LaunchCost score_tokens_cost(int64_t R, int64_t V) {
+  LaunchCost c{"score_kernel", {R, 1, 1}, 4 * R * V, 4 * R};
+  c.flops = 5.0 * static_cast<double>(R * V);
+  return c;
+}
+
+LaunchCost slice_cost(int64_t R, int64_t V, int64_t n) {
+  LaunchCost c{
+      "slice_kernel", {n_slices_of(V), R, 1}, 4 * R * V, R * n_slices_of(V) * n * kEntryBytes};
+  c.flops = 8.0 * static_cast<double>(R * V);
+  return c;
+}
+
+LaunchCost merge_cost(int64_t R, int64_t V, int64_t n) {
+  return {"merge_kernel",
+          {R, 1, 1},
+          R * n_slices_of(V) * n * kEntryBytes,
+          R * (n * kEntryBytes + static_cast<int64_t>(sizeof(int32_t)))};
+}
+
+LaunchCost grow_trees_cost(int64_t B, int64_t W, int64_t n) {
+  return {"grow_kernel", {B, 1, 1}, B * W * n * kEntryBytes, B * W * n * kEntryBytes};
+}
+
+LaunchCost copy_blocks_cost(int64_t n, int64_t L, int64_t block_size) {
+  const int64_t bytes = n * L * block_size * 2;
+  return {"copy_blocks_kernel", {n, L, 1}, bytes, bytes};
+}
+
+LaunchCost compact_kv_cost(int64_t n, int64_t B, int64_t L, int64_t G, int64_t D) {
+  const int64_t bytes = n * L * 2 * G * D * 2;
+  return {"compact_kv_kernel", {ceil_div(2 * G * (D / 8), 128), L, B}, bytes, bytes};
+}
+
+}  // namespace pf::kernels

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention_plan.h"
+#include "kernels/gemm.h"
+#include "kernels/pack_int4.h"
+
+namespace pf::kernels {
+
+// What each launcher of this folder launches for a shape, and what that moves and computes, beside
+// the launchers and without a device: pure functions of the launcher's shapes. Letters as in the
+// launchers' headers. Bytes are those of distinct data, each read or written once; what stays on
+// the chip between the passes of one kernel is not counted twice.
+struct LaunchCost {
+  const char* kernel = "";  // as the .cu file calls it
+  int64_t grid[3] = {1, 1, 1};
+  int64_t bytes_read = 0, bytes_written = 0;
+  double flops = 0;           // useful ones: padding of tiles is not counted
+  bool tensor_cores = false;  // where they are done
+
+  int64_t bytes() const { return bytes_read + bytes_written; }
+};
+
+LaunchCost gather_rows_cost(int64_t T, int64_t E, int64_t from_bytes, int64_t to_bytes);
+LaunchCost rope_angles_cost(int64_t T, int64_t D);
+LaunchCost rms_norm_cost(int64_t T, int64_t E);
+LaunchCost silu_mul_cost(int64_t T, int64_t F);
+// x_bytes: of one number of qkv.
+LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t x_bytes);
+
+// y_bytes: of one number of y; add: y is read too.
+LaunchCost gemm_fp16_cost(int64_t T, int64_t N, int64_t K, int64_t y_bytes, bool add);
+LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, int64_t y_bytes, bool add);
+
+// Of what a plan holds: keys and values of an item are read once for all of its rows.
+LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t H, int64_t G, int64_t D,
+                          int32_t n_blocks);
+LaunchCost attention_combine_cost(const AttentionPlan& plan, int64_t n_rows, int64_t H, int64_t D);
+
+LaunchCost make_laws_cost(int64_t R, int64_t V);
+// B sequences; each meets about one rejection or draw of its own, which looks at all of p.
+LaunchCost accept_cost(int64_t B, int64_t V);
+LaunchCost score_tokens_cost(int64_t R, int64_t V);
+// The two launches of list_candidates: n tokens of each row are listed.
+LaunchCost slice_cost(int64_t R, int64_t V, int64_t n);
+LaunchCost merge_cost(int64_t R, int64_t V, int64_t n);
+// n candidates for each of B W places.
+LaunchCost grow_trees_cost(int64_t B, int64_t W, int64_t n);
+
+// Of a plane of L layers whose block has block_size numbers (KvPlane::block_size).
+LaunchCost copy_blocks_cost(int64_t n, int64_t L, int64_t block_size);
+LaunchCost compact_kv_cost(int64_t n, int64_t B, int64_t L, int64_t G, int64_t D);
+
+}  // namespace pf::kernels

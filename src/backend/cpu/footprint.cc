@@ -1,0 +1,77 @@
+// The memory of the CPU backend, worked out before it is made.
+#include <algorithm>
+
+#include "backend/cpu/attention.h"
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/packed_matrix.h"
+#include "backend/cpu/scratch.h"
+
+namespace pf {
+namespace {
+
+size_t float_bytes(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
+
+// The largest activation chunk of `rows` rows that any product of the model reads.
+size_t packed_bytes(const ModelShape& m, WeightFormat format, int64_t rows) {
+  int64_t width = std::max({m.E, m.H * m.D, m.F, m.takes_hidden ? 2 * m.E : 0});
+  return static_cast<size_t>(packed_rows_bytes(format, n_steps_of(format, width), rows));
+}
+
+}  // namespace
+
+WeightFormat format_of(CpuOptions::Weights w) {
+  switch (w) {
+    case CpuOptions::Weights::kF32:
+      return WeightFormat::kF32;
+    case CpuOptions::Weights::kBf16:
+      return WeightFormat::kBf16;
+    case CpuOptions::Weights::kInt8:
+      return WeightFormat::kInt8;
+    case CpuOptions::Weights::kInt4:
+      return WeightFormat::kInt4;
+  }
+  die("no such weights");
+}
+
+CpuScratchBytes cpu_scratch_bytes(const ModelShape& m, const CpuOptions& o, int n_threads) {
+  WeightFormat format = format_of(o.weights);
+  int64_t T = std::max(o.max_rows, o.head_chunk_rows), threads = n_threads;
+  CpuScratchBytes s;
+  s.residual = float_bytes(T * m.E);
+  s.qkv = float_bytes(T * m.qkv_width());
+  s.attended = float_bytes(T * m.H * m.D);
+  s.gate_up = float_bytes(T * 2 * m.F);
+  s.packed = packed_bytes(m, format, T);
+  s.own_packed = packed_bytes(m, format, 1);
+  s.row = float_bytes(threads * std::max(2 * m.E, m.F));
+  s.hidden = float_bytes(T * m.E);
+  s.kept = o.keep_hidden ? float_bytes(T * m.E) : 0;
+  s.logits = float_bytes(o.head_chunk_rows * m.head_rows);
+  s.angles = float_bytes(2 * (T * m.D / 2));
+  s.total = s.residual + s.qkv + s.attended + s.gate_up + s.packed +
+            s.own_packed * static_cast<size_t>(threads) + s.row + s.hidden + s.kept + s.logits +
+            s.angles +
+            static_cast<size_t>(Attention::bytes_of(m.H, m.D, T, o.max_context, n_threads));
+  return s;
+}
+
+Footprint cpu_footprint(const Model& model, const Model* embedding_of, const CpuOptions& o,
+                        int n_threads) {
+  const ModelShape m = shape_of(model, embedding_of);
+  const WeightFormat format = format_of(o.weights);
+  const int64_t number_bytes = o.weights == CpuOptions::Weights::kF32 ? 4 : 2;
+  auto matrix = [&](int64_t n, int64_t k) { return packed_matrix_bytes(format, n, k); };
+  Footprint f;
+  f.weight_bytes = m.L * (matrix(m.qkv_width(), m.E) + matrix(m.E, m.H * m.D) +
+                          matrix(2 * m.F, m.E) + matrix(m.E, m.F)) +
+                   matrix(m.head_rows, m.E);
+  const bool is_float = format == WeightFormat::kF32 || format == WeightFormat::kBf16;
+  if (!is_float || !head_is_embedding(model, embedding_of))
+    f.weight_bytes += m.embedding_rows * m.E * number_bytes;
+  if (m.takes_hidden) f.weight_bytes += matrix(m.E, 2 * m.E);
+  f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * m.D * number_bytes;
+  f.scratch_bytes = static_cast<int64_t>(cpu_scratch_bytes(m, o, n_threads).total);
+  return f;
+}
+
+}  // namespace pf

@@ -1,0 +1,75 @@
+// The memory of the CUDA backend, worked out before it is made, from the same options: what each
+// part of it allocates, in the order of its members. Needs no CUDA toolkit.
+#include "backend/cuda/limits.h"
+#include "kernels/pack_int4.h"
+#include "kernels/sample_types.h"
+
+namespace pf {
+namespace {
+
+using Tensors = std::initializer_list<const Tensor*>;
+
+// Rows below each other, in 16 bits or packed as gemm_int4 reads them (upload_model.cc).
+int64_t matrix_bytes(Tensors tensors, bool int4) {
+  kernels::Int4Shape shape;
+  shape.K = (*tensors.begin())->cols();
+  for (const Tensor* t : tensors) {
+    shape.N += t->rows();
+    shape.has_min |= t->type != TensorType::kQ4_0;
+  }
+  return int4 ? kernels::packed_int4_bytes(shape) : 2 * shape.N * shape.K;
+}
+
+int64_t float_bytes(Tensors tensors) {
+  int64_t n = 0;
+  for (const Tensor* t : tensors)
+    if (!t->empty()) n += t->size();
+  return 4 * n;
+}
+
+int64_t weight_bytes(const Model& model, const ModelShape& m, bool int4) {
+  int64_t total = 4 * (m.D / 2) + 4 * static_cast<int64_t>(model.head_tokens.size());  // RoPE, ids
+  for (const LayerWeights& w : model.layers)
+    total += float_bytes({&w.attention_norm, &w.ffn_norm, &w.q_bias, &w.k_bias, &w.v_bias}) +
+             matrix_bytes({&w.q, &w.k, &w.v}, int4) + matrix_bytes({&w.o}, int4) +
+             matrix_bytes({&w.gate, &w.up}, int4) + matrix_bytes({&w.down}, int4);
+  return total + float_bytes({&model.final_norm}) + 2 * m.embedding_rows * m.E +
+         matrix_bytes({&model.head}, int4);
+}
+
+int64_t forward_bytes(const ModelShape& m, const CudaOptions& o) {
+  const int64_t T = n_max_rows(o), chunk = o.head_chunk_rows, parts = n_attention_parts(o);
+  const int64_t floats =
+      T * (m.E + m.D + m.qkv_width() + m.E) + parts * m.H * (m.D + 2) + chunk * m.head_rows;
+  const int64_t halves = T * (m.E + 2 * m.H * m.D + 3 * m.F + m.E) + chunk * m.E;
+  return static_cast<int64_t>(kForwardStaging) + 4 * floats + 2 * halves;
+}
+
+int64_t judge_bytes(const ModelShape& m, const CudaOptions& o) {
+  const int64_t chunk = o.head_chunk_rows;
+  const auto row = static_cast<int64_t>(sizeof(kernels::RowLaw) + sizeof(kernels::Accepted) +
+                                        kMaxListedTop * sizeof(kernels::TokenValue));
+  return static_cast<int64_t>(kJudgeStaging) + chunk * (row + 4 * m.V);
+}
+
+int64_t draft_bytes(const ModelShape& m, const CudaOptions& o) {
+  const int64_t T = n_max_rows(o), top = std::min<int64_t>(o.draft_top_n, m.head_rows);
+  const auto listed = static_cast<int64_t>(sizeof(kernels::TokenValue)) * top;
+  return static_cast<int64_t>(kDraftStaging) + T * (listed + 5 * 4) +
+         o.head_chunk_rows * kernels::n_slices_of(m.head_rows) * listed;
+}
+
+}  // namespace
+
+Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& o) {
+  const ModelShape m = shape_of(model, embedding_of);
+  Footprint f;
+  f.weight_bytes = weight_bytes(model, m, o.int4);
+  f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * m.D * 2;
+  f.scratch_bytes = forward_bytes(m, o) + judge_bytes(m, o) + draft_bytes(m, o) +
+                    static_cast<int64_t>(kMoveStaging);
+  f.graph_bytes = o.graphs ? kGraphNodes * kGraphNodeBytes : 0;
+  return f;
+}
+
+}  // namespace pf

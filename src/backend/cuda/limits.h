@@ -1,0 +1,46 @@
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+
+#include "backend/cuda/cuda_backend.h"
+#include "kernels/attention_plan.h"
+#include "sampling/draft_tree.h"
+
+namespace pf {
+
+// What follows from the options alone, for the backend and for whoever plans it.
+
+// Partial results of attention: the groups of one row at least, and enough for a wide batch.
+inline int32_t n_attention_parts(const CudaOptions& o) {
+  int64_t groups = (o.max_context + kMaxTreeNodes) / kernels::kGroupTokens + 1;
+  return static_cast<int32_t>(std::max<int64_t>({groups, 1024, 2 * int64_t{o.max_rows}}));
+}
+
+inline int32_t n_max_rows(const CudaOptions& o) { return std::max(o.max_rows, o.head_chunk_rows); }
+
+// Blocks of threads that attention runs with (kernels/attention.h).
+inline int32_t n_attention_blocks(int64_t head_width, int32_t n_multiprocessors) {
+  return (head_width == 64 ? 3 : 2) * n_multiprocessors;
+}
+
+// Rows that n are padded to, so that few shapes arise for graphs; 0: so many are launched one by
+// one, since then the device has more to do than the host.
+inline int32_t padded_rows(int64_t n, int64_t max_rows) {
+  // A product's smallest tile has 8 rows; beyond, steps of a third at most.
+  constexpr int32_t kSizes[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128};
+  const auto* size = std::lower_bound(std::begin(kSizes), std::end(kSizes), n);
+  if (size == std::end(kSizes)) return 0;
+  return static_cast<int32_t>(std::min<int64_t>(*size, max_rows));
+}
+
+// Nodes of a backend's graphs. The bytes are an allowance: a node has up to 4 KB of arguments, here
+// 200 bytes, and its launch.
+inline constexpr int64_t kGraphNodes = 16384, kGraphNodeBytes = 2048;
+
+inline constexpr int32_t kMaxListedTop = 32;  // log-probabilities of so many likeliest tokens
+// Pinned rooms of the forward pass, the judge, the draft and the moves at their start.
+inline constexpr size_t kForwardStaging = size_t{1} << 16, kJudgeStaging = size_t{1} << 16,
+                        kDraftStaging = size_t{1} << 14, kMoveStaging = size_t{1} << 12;
+
+}  // namespace pf

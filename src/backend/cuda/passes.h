@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+namespace pf {
+
+// What the CUDA backend does in a pass, in order: written once, for whoever issues it (CudaForward)
+// and for whoever wants to know what would be issued without a device (LaunchList). An Ops has one
+// function per operation; each is one kernel but attend(), which is two for each plan of attention.
+
+enum class LayerNorm { kAttention, kFfn };
+enum class LayerMatrix { kQkv, kO, kGateUp, kDown };
+
+template <class Ops>
+void issue_layer(Ops& ops, int64_t layer) {
+  ops.norm(layer, LayerNorm::kAttention);
+  ops.multiply(layer, LayerMatrix::kQkv);
+  ops.rotate_and_store(layer);
+  ops.attend(layer);
+  ops.multiply(layer, LayerMatrix::kO);
+  ops.norm(layer, LayerNorm::kFfn);
+  ops.multiply(layer, LayerMatrix::kGateUp);
+  ops.activate();
+  ops.multiply(layer, LayerMatrix::kDown);
+}
+
+// Up to the hidden states of the logit rows.
+template <class Ops>
+void issue_pass(Ops& ops, int64_t n_layers) {
+  ops.embed();
+  ops.prepare_angles();
+  for (int64_t layer = 0; layer < n_layers; ++layer) issue_layer(ops, layer);
+  ops.pick_logit_rows();
+  ops.final_norm();
+}
+
+}  // namespace pf

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/launch_list.h"
+#include "engine/device.h"
+#include "engine/device_model.h"
+
+namespace pf {
+
+// How long steps would take on a described GPU: the roofline of the very launches that the CUDA
+// backend would issue (LaunchList). A launch takes the longest of: its bytes at the reachable share
+// of the memory's peak (less where too few blocks of threads ask for them), its FLOPs at the
+// reachable share of the peak that does them, and the least that any kernel takes; and the gap to
+// the next launch. On paper: what it says is to be checked against a device.
+struct RooflineShares {
+  double memory = 0.88, tensor = 0.70, scalar = 0.50;  // of the data sheet's peaks
+  double smallest_kernel_us = 2.0;
+  double host_step_us = 20, host_sequence_us = 0.5;  // scheduling between two steps
+};
+
+struct Work {
+  double seconds = 0;
+  int64_t n_launches = 0, bytes = 0;
+  double flops = 0;
+};
+Work estimate_work(const LaunchList& list, const DeviceModel& device, const RooflineShares& shares);
+
+// B sequences that have `context` tokens each, the first `shared_prefix` of them the same blocks.
+struct Load {
+  int32_t n_sequences = 1;
+  int64_t context = 0, shared_prefix = 0;
+};
+
+// A step of such a load with chains of K tokens from a draft model; K = 0: a plain one.
+struct StepEstimate {
+  int32_t K = 0;
+  Work target, draft;  // verification with head and accept rule; K proposals
+  double host_seconds = 0;
+
+  double seconds() const { return target.seconds + draft.seconds + host_seconds; }
+  // Of all sequences, when each drafted token is kept with probability a if those before it were:
+  // E = (1 - a^(K+1)) / (1 - a) tokens a step (Leviathan et al. 2023, eq. 1).
+  double tokens_per_second(const Load& load, double acceptance) const;
+};
+double expected_tokens(double acceptance, int32_t K);
+
+// Requires: residents of a CUDA plan, the target first and a draft model second (or none: K is 0).
+class StepEstimator {
+ public:
+  StepEstimator(const EngineOptions& options, const std::vector<ResidentModel>& residents,
+                const DeviceModel& device, const RooflineShares& shares);
+  StepEstimate estimate(const Load& load, int32_t K);
+  bool has_draft() const { return lists_.size() > 1; }
+
+ private:
+  const DeviceModel& device_;
+  const RooflineShares shares_;
+  const int32_t block_tokens_;
+  std::vector<LaunchList> lists_;  // by resident
+};
+
+}  // namespace pf

@@ -1,0 +1,166 @@
+#include "engine/open_models.h"
+
+#include <algorithm>
+
+namespace pf {
+namespace {
+
+bool wants(const std::vector<std::string>& names, const std::string& drafter) {
+  return std::find(names.begin(), names.end(), drafter) != names.end();
+}
+
+constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "early-exit", "model", "eagle"};
+
+bool is_off(const EngineOptions& o) {
+  return o.speculation.empty() || o.speculation == std::vector<std::string>{"off"};
+}
+bool is_auto(const EngineOptions& o) { return o.speculation == std::vector<std::string>{"auto"}; }
+
+// Whether --draft is opened at all.
+bool needs_drafts(const EngineOptions& o) {
+  return !is_off(o) &&
+         (is_auto(o) || wants(o.speculation, "model") || wants(o.speculation, "eagle"));
+}
+
+Status check_speculation(const EngineOptions& o) {
+  if (is_off(o) || is_auto(o)) return {};
+  for (const std::string& name : o.speculation) {
+    if (std::find(std::begin(kKnownDrafters), std::end(kKnownDrafters), name) !=
+        std::end(kKnownDrafters))
+      continue;
+    std::string known = "off, auto";
+    for (std::string_view k : kKnownDrafters) known += ", " + std::string(k);
+    return invalid("--speculation " + name + ": no such drafter; known: " + known);
+  }
+  return {};
+}
+
+Status check_options(const EngineOptions& o) {
+  if (o.max_num_batched_tokens < o.max_num_seqs)
+    return invalid("--max-num-batched-tokens " + std::to_string(o.max_num_batched_tokens) +
+                   " is below --max-num-seqs " + std::to_string(o.max_num_seqs) +
+                   ": every running sequence needs a row");
+  return {};
+}
+
+// `auto` becomes what is there: n-grams first, then the head or the model that was given.
+Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const OpenModels& models) {
+  if (is_off(o)) return std::vector<std::string>{};
+  const DraftModel *head = models.find(true), *model = models.find(false);
+  if (is_auto(o)) {
+    std::vector<std::string> names = {"ngram"};
+    if (head) names.push_back("eagle");
+    if (model) names.push_back("model");
+    return names;
+  }
+  int64_t n_layers = models.target.config.n_layers;
+  if (wants(o.speculation, "early-exit") && (o.draft_layers < 1 || o.draft_layers >= n_layers))
+    return invalid("--speculation early-exit needs --draft-layers in 1.." +
+                   std::to_string(n_layers - 1) + "; the model has " + std::to_string(n_layers) +
+                   " (inspect --exit-layers measures them)");
+  if (wants(o.speculation, "model") && !model)
+    return invalid(
+        head ? "--speculation model: " + head->from.path +
+                   " is a head over hidden states; name eagle, or give a model with --draft"
+             : "--speculation model needs a draft model: give one with --draft PATH");
+  if (wants(o.speculation, "eagle") && !head)
+    return invalid(model ? "--speculation eagle: " + model->from.path +
+                               " is a model of its own; name model, or give a head with --draft"
+                         : "--speculation eagle needs a head: give one with --draft PATH");
+  return o.speculation;
+}
+
+Status add_draft(const EngineOptions& o, const DraftOption& option, Content content,
+                 OpenModels* out) {
+  Result<DraftModel> draft = load_draft(o, option, content, out->target);
+  if (!draft.ok()) return draft.status();
+  if (draft->is_head() && out->find(true))
+    return invalid("--draft " + option.path + ": a second draft head; one can be resident");
+  for (const DraftModel& d : out->drafts)
+    if (d.name == draft->name)
+      return invalid("--draft " + option.path + ": a second draft called '" + d.name +
+                     "'; name them apart with --draft NAME=PATH");
+  out->drafts.push_back(draft.take());
+  return {};
+}
+
+Status load_models(const EngineOptions& o, Content content, OpenModels* out) {
+  Result<Model> target = load_model(o.model, Role::kTarget, content);
+  if (!target.ok()) return target.status();
+  out->target = target.take();
+  if (Status s = check_stands_alone(out->target); !s.ok()) return s.within(o.model);
+  if (!needs_drafts(o)) return {};
+  for (const DraftOption& option : o.drafts)
+    if (Status s = add_draft(o, option, content, out); !s.ok()) return s;
+  return {};
+}
+
+// Drops what is given and not named, and says where the rest keeps K and V.
+Status place_drafts(const EngineOptions& o, OpenModels* models) {
+  const std::vector<std::string>& names = models->drafters;
+  const Device device = models->device;
+  std::erase_if(models->drafts, [&](const DraftModel& d) {
+    return std::find(names.begin(), names.end(), d.is_head() ? "eagle" : "model") == names.end();
+  });
+  int64_t max_context = o.max_model_len > 0 ? o.max_model_len : models->target.config.max_context;
+  for (DraftModel& d : models->drafts) {
+    Device own = device;
+    if (!d.is_head()) {
+      Result<Device> chosen = choose_draft_device(o, device);
+      if (!chosen.ok()) return chosen.status();
+      own = *chosen;
+    }
+    Result<DraftPlace> place = place_draft(o, max_context, own == device, &d);
+    if (!place.ok()) return place.status();
+    models->places.push_back(*place);
+    models->devices.push_back(own);
+  }
+  return {};
+}
+
+}  // namespace
+
+const DraftModel* OpenModels::find(bool head) const {
+  for (const DraftModel& d : drafts)
+    if (d.is_head() == head) return &d;
+  return nullptr;
+}
+
+std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
+  ResidentModel r;
+  r.block_tokens = o.block_size;
+  r.max_rows = o.max_num_batched_tokens;
+  r.name = "target";
+  r.model = &target;
+  r.weights = target_weights(o, device);
+  r.keep_hidden = find(true) != nullptr;
+  r.device = device;
+  std::vector<ResidentModel> all = {r};
+  r.keep_hidden = false;
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    r.name = drafts[i].is_head() ? "draft head" : "draft model";
+    r.model = &drafts[i].model;
+    r.embedding_of = r.model->shares_embedding ? &target : nullptr;
+    r.weights = draft_weights(o, devices[i]);
+    r.device = devices[i];
+    r.in_tables = places[i].in_tables;
+    r.n_window_blocks = places[i].n_window_blocks;
+    all.push_back(r);
+  }
+  return all;
+}
+
+Result<OpenModels> open_models(const EngineOptions& o, Device device, Content content) {
+  if (Status s = check_options(o); !s.ok()) return s;
+  if (Status s = check_speculation(o); !s.ok()) return s;
+  OpenModels models;
+  models.device = device;
+  if (Status s = load_models(o, content, &models); !s.ok()) return s;
+  Result<std::vector<std::string>> names = drafters_of(o, models);
+  if (!names.ok()) return names.status();
+  models.drafters = names.take();
+  if (Status s = place_drafts(o, &models); !s.ok()) return s;
+  return models;
+}
+
+}  // namespace pf

@@ -1,0 +1,84 @@
+// Truth: bytes and rates worked out by hand for Llama-3.1-8B in 16 bits and Llama-3.2-1B in 4.
+#include "engine/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/memory_plan.h"
+#include "engine/open_models.h"
+
+namespace pf {
+namespace {
+
+class Estimate : public testing::Test {
+ protected:
+  Estimate() {
+    options.model = "llama-3.1-8b";
+    options.drafts = {{"", "llama-3.2-1b"}};
+    options.speculation = {"model"};
+    options.dtype = "fp16";
+    models = open_models(options, Device::kCuda, Content::kShapes).take();
+    device = *find_device_model("h200");
+    plan = plan_memory(options, {Device::kCuda, 1, device->free_bytes()}, models.residents(options))
+               .take();
+    estimator = std::make_unique<StepEstimator>(options, plan.residents, *device, shares);
+  }
+
+  EngineOptions options;
+  OpenModels models;
+  const DeviceModel* device = nullptr;
+  MemoryPlan plan;
+  RooflineShares shares;
+  std::unique_ptr<StepEstimator> estimator;
+};
+
+TEST(ExpectedTokens, AreTheGeometricSum) {
+  EXPECT_DOUBLE_EQ(expected_tokens(0.8, 0), 1);
+  EXPECT_DOUBLE_EQ(expected_tokens(0.5, 2), 1 + 0.5 + 0.25);
+  EXPECT_DOUBLE_EQ(expected_tokens(1, 4), 5);
+}
+
+// A decoded token reads all matrices but the embedding: 2 x (8.03e9 - 128256 x 4096) = 15.01e9
+// bytes, and of 2,048 tokens of context 131,072 bytes each, 0.27e9.
+TEST_F(Estimate, ADecodedTokenReadsTheWeightsAndItsContextOnce) {
+  const StepEstimate e = estimator->estimate({1, 2048, 0}, 0);
+  EXPECT_NEAR(1e-9 * static_cast<double>(e.target.bytes), 15.01 + 0.27, 0.03);
+  EXPECT_EQ(e.draft.n_launches, 0);
+  // 32 layers of 10 launches, 4 around them; of the judge gather, head, laws, accept.
+  EXPECT_EQ(e.target.n_launches, 32 * 10 + 4 + 4);
+  // Never below what the memory's peak allows.
+  EXPECT_GT(e.target.seconds, 15.28e9 / 4800e9);
+  EXPECT_LT(e.target.seconds, 2 * 15.28e9 / 4800e9);
+}
+
+TEST_F(Estimate, AVerifiedChainReadsTheWeightsOnceMoreOnlyInTheDraft) {
+  const StepEstimate plain = estimator->estimate({1, 2048, 0}, 0),
+                     chain = estimator->estimate({1, 2048, 0}, 4);
+  EXPECT_LT(static_cast<double>(chain.target.bytes),
+            1.01 * static_cast<double>(plain.target.bytes));
+  // Four passes over 0.97e9 weights of the layers and 0.26e9 of the head in 5 bits each, and the
+  // contexts: 32,768 bytes a token.
+  EXPECT_NEAR(1e-9 * static_cast<double>(chain.draft.bytes), 4 * (1.236 * 0.625 + 0.067), 0.1);
+  EXPECT_GT(chain.tokens_per_second({1, 2048, 0}, 0.9), plain.tokens_per_second({1, 2048, 0}, 0.9));
+}
+
+TEST_F(Estimate, APrefixInCommonIsReadOnceForAllSequences) {
+  const int64_t own = estimator->estimate({8, 32768, 0}, 0).target.bytes,
+                common = estimator->estimate({8, 32768, 32768 - 64}, 0).target.bytes;
+  // Of 32,704 tokens in common 31 whole groups of 1,024 are read once for all, since the last group
+  // of a sequence is open: seven of eight copies x 131,072 bytes are not read.
+  EXPECT_NEAR(1e-9 * static_cast<double>(own - common), 7 * 31 * 1024 * 131072e-9, 0.3);
+}
+
+TEST_F(Estimate, DraftsPayLessTheMoreSequencesShareAStep) {
+  double last = 1e9;
+  for (int32_t n : {1, 8, 64}) {
+    const Load load{n, 2048, 0};
+    const double gain = estimator->estimate(load, 3).tokens_per_second(load, 0.8) /
+                        estimator->estimate(load, 0).tokens_per_second(load, 0);
+    EXPECT_LT(gain, last);
+    last = gain;
+  }
+}
+
+}  // namespace
+}  // namespace pf

@@ -1,0 +1,96 @@
+// Truth: what the backends say that they took (BackendInfo), and memory worked out by hand.
+#include "engine/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/tiny_model.h"
+
+namespace pf {
+namespace {
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+ResidentModel resident_of(const Model& model, const std::string& weights) {
+  ResidentModel r;
+  r.name = "target";
+  r.model = &model;
+  r.weights = weights;
+  r.max_rows = 40;
+  return r;
+}
+
+EngineOptions options(const std::string& quantization, const std::string& dtype) {
+  EngineOptions o;
+  o.device = "cpu";
+  o.quantization = quantization;
+  o.dtype = dtype;
+  o.max_num_seqs = 3;
+  o.max_num_batched_tokens = 40;
+  return o;
+}
+
+TEST(MemoryPlan, IsWhatTheCpuBackendTakes) {
+  ThreadPool pool(2);
+  const TinyShape shape = {.width = 64, .ffn = 96, .heads = 4, .head_width = 32, .bias = true};
+  const Model model = tiny_model(shape);
+  for (const auto& [quantization, dtype, weights] :
+       {std::tuple("none", "auto", "bf16"), std::tuple("none", "fp32", "fp32"),
+        std::tuple("int8", "auto", "int8"), std::tuple("int4", "auto", "int4")})
+    for (bool keeps : {false, true}) {
+      SCOPED_TRACE(weights);
+      ResidentModel r = resident_of(model, weights);
+      r.keep_hidden = keeps;
+      const EngineOptions o = options(quantization, dtype);
+      Result<MemoryPlan> plan = plan_memory(o, {Device::kCpu, pool.size(), kGib}, {r});
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      auto backend = make_backend(Device::kCpu, o, plan->residents[0], pool);
+      ASSERT_TRUE(backend.ok()) << backend.status().message();
+      const BackendInfo& info = (*backend)->info();
+      ASSERT_EQ(plan->parts.size(), 3u);
+      EXPECT_EQ(plan->parts[0].bytes, info.weight_bytes);
+      EXPECT_EQ(plan->parts[1].bytes, info.scratch_bytes);
+      EXPECT_EQ(plan->parts[2].bytes, info.kv_bytes);
+      EXPECT_EQ(plan->kv_bytes_per_token * plan->n_blocks * o.block_size, info.kv_bytes);
+    }
+}
+
+TEST(MemoryPlan, TakesAsManyBlocksAsSequencesNeedOrMemoryHas) {
+  const Model model = tiny_model({});
+  EngineOptions o = options("none", "auto");
+  o.max_model_len = 1000;
+  o.memory_utilization = 0.5;
+  ResidentModel r = resident_of(model, "bf16");
+  Result<MemoryPlan> plan = plan_memory(o, {Device::kCpu, 1, kGib}, {r});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->blocks_per_sequence, (1000 + 64) / 16 + 1);
+  EXPECT_EQ(plan->n_blocks, 3 * 67);
+  EXPECT_EQ(plan->budget_bytes, kGib / 2);
+  EXPECT_EQ(plan->kv_bytes_per_token, 2 * 2 * 2 * 16 * 2);  // L, K and V, G, D, bytes
+  const int64_t fixed = plan->parts[0].bytes + plan->parts[1].bytes;
+  EXPECT_EQ(plan->affordable_blocks, (kGib / 2 - fixed) / (plan->kv_bytes_per_token * 16));
+  EXPECT_EQ(plan->largest_context, (plan->affordable_blocks - 1) * 16 - 64);
+  // Memory for 100 blocks: one sequence fits, three do not.
+  const int64_t little = 2 * (fixed + 100 * plan->kv_bytes_per_token * 16);
+  Result<MemoryPlan> tight = plan_memory(o, {Device::kCpu, 1, little}, {r});
+  ASSERT_TRUE(tight.ok()) << tight.status().message();
+  EXPECT_EQ(tight->n_blocks, 100);
+}
+
+TEST(MemoryPlan, WhatCannotHoldOneSequenceIsRefusedWithTheContextThatFits) {
+  const Model model = tiny_model({});
+  EngineOptions o = options("none", "auto");
+  o.memory_utilization = 0.5;
+  ResidentModel r = resident_of(model, "bf16");
+  Result<MemoryPlan> ample = plan_memory(o, {Device::kCpu, 1, kGib}, {r});
+  ASSERT_TRUE(ample.ok()) << ample.status().message();
+  // The model's 4,096 tokens need 261 blocks; 100 hold (100 - 1) 16 - 64 = 1,520.
+  const int64_t little =
+      2 * (ample->parts[0].bytes + ample->parts[1].bytes + 100 * ample->kv_bytes_per_token * 16);
+  Result<MemoryPlan> plan = plan_memory(o, {Device::kCpu, 1, little}, {r});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.status().message(), testing::HasSubstr("set --max-model-len to 1520 or less"));
+}
+
+}  // namespace
+}  // namespace pf
