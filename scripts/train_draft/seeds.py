@@ -9,6 +9,7 @@ same arguments and the same Python give the same file. features.py drops whateve
 """
 import argparse
 import ast
+import functools
 import inspect
 import json
 import pathlib
@@ -80,6 +81,7 @@ def split(text, mark):
     return [" ".join(item.split()) for item in text.split(mark)]
 
 
+@functools.cache
 def library():
     """(paragraphs of documentation, functions) of the standard library, sorted by module and place."""
     documents, functions = [], []

@@ -230,6 +230,26 @@ class CudaDrafts : public testing::Test {
     return made;
   }
 
+  static void expect_same(const DraftTree& got, const DraftTree& want, float tolerance) {
+    EXPECT_EQ(got.tokens, want.tokens);
+    EXPECT_EQ(got.parents, want.parents);
+    EXPECT_EQ(got.depths, want.depths);
+    EXPECT_EQ(got.q_begin, want.q_begin);
+    EXPECT_EQ(got.q_end, want.q_end);
+    ASSERT_EQ(got.scores.size(), want.scores.size());
+    for (size_t i = 0; i < want.scores.size(); ++i)
+      EXPECT_NEAR(got.scores[i], want.scores[i], tolerance);
+    // Entries that no node points to (of a node that was looked at when the tree was full) are not
+    // part of it.
+    int32_t n_entries = 0;
+    for (int32_t end : want.q_end) n_entries = std::max(n_entries, end);
+    ASSERT_GE(static_cast<int32_t>(got.q_entries.size()), n_entries);
+    for (size_t i = 0; i < static_cast<size_t>(n_entries); ++i) {
+      EXPECT_EQ(got.q_entries[i].token, want.q_entries[i].token);
+      EXPECT_NEAR(got.q_entries[i].probability, want.q_entries[i].probability, tolerance);
+    }
+  }
+
   StopParams stop;
   std::vector<std::vector<int32_t>> committed;
   std::vector<TokenCounts> counts;
@@ -257,17 +277,53 @@ TEST_F(CudaDrafts, ChainsAreThoseOfTheirLaunches) {
         pair.graphs.backend->propose(made, got);
         for (size_t s = 0; s < 3; ++s) {
           EXPECT_EQ(got[s].size(), made[s].n_draft);
-          EXPECT_EQ(got[s].tokens, want[s].tokens);
-          EXPECT_EQ(got[s].parents, want[s].parents);
-          EXPECT_EQ(got[s].depths, want[s].depths);
-          EXPECT_EQ(got[s].q_begin, want[s].q_begin);
-          EXPECT_EQ(got[s].q_end, want[s].q_end);
-          EXPECT_EQ(got[s].scores, want[s].scores);
-          ASSERT_EQ(got[s].q_entries.size(), want[s].q_entries.size());
-          for (size_t i = 0; i < want[s].q_entries.size(); ++i) {
-            EXPECT_EQ(got[s].q_entries[i].token, want[s].q_entries[i].token);
-            EXPECT_EQ(got[s].q_entries[i].probability, want[s].q_entries[i].probability);
-          }
+          expect_same(got[s], want[s], 0);
+        }
+      }
+}
+
+// Trees of one shape grow on the device. A chain beside them sends them level by level through the
+// host, which knows every node before it plans the next pass.
+TEST_F(CudaDrafts, TreesAreThoseOfTheirLaunchesAndOfTheHost) {
+  static constexpr int32_t kBushy[] = {2, 2, 1, 3}, kWide[] = {5, 1};
+  // Six nodes are two full levels of the bushy ones; ten are all that the wide one has.
+  static constexpr int32_t kFew[] = {6, 4, 5}, kMany[] = {20, 6, 9};
+  Model m = bf16_model(cuda_shape());
+  Pair pair(m, {.int4 = true});
+  CudaRig host(m, {.int4 = true, .graphs = false});
+  stop.end_ids = {3, 5};
+  stop.min_new_tokens = 4;
+  SamplingParams warm, cut;
+  warm.temperature = 1.5f;
+  cut.temperature = 1.5f;
+  cut.top_k = 1;  // fewer tokens than a level is wide: six nodes take more than two levels
+  for (const SamplingParams& params : {warm, cut})
+    for (std::span<const int32_t> widths :
+         {std::span<const int32_t>(kBushy), std::span<const int32_t>(kWide)})
+      for (int32_t round = 0; round < 3; ++round) {
+        auto rule = round % 2 == 0 ? Acceptance::kCoupled : Acceptance::kRejection;
+        auto made = jobs(round, rule, params);
+        std::vector<std::vector<BlockId>> tables;
+        for (int32_t s = 0; s < 4; ++s) tables.push_back(host.table(6, 30 * s));
+        for (size_t s = 0; s < 3; ++s) {
+          made[s].blocks = tables[s];
+          made[s].widths = widths;
+          made[s].n_draft =
+              (widths.size() > 2 ? kFew : kMany)[(s + static_cast<size_t>(round)) % 3];
+        }
+        std::vector<DraftTree> launches(3), graphs(3), mixed(4);
+        pair.launches.backend->propose(made, launches);
+        pair.graphs.backend->propose(made, graphs);
+        made.push_back(made[0]);
+        made[3].blocks = tables[3];
+        made[3].widths = {};
+        made[3].n_draft = 1;
+        host.backend->propose(made, mixed);
+        for (size_t s = 0; s < 3; ++s) {
+          SCOPED_TRACE("sequence " + std::to_string(s) + " in round " + std::to_string(round));
+          EXPECT_GT(graphs[s].size(), 0);
+          expect_same(graphs[s], launches[s], 0);
+          expect_same(graphs[s], mixed[s], 1e-6f);  // the host's exp differs in the last bits
         }
       }
 }
@@ -298,6 +354,39 @@ TEST_F(CudaDrafts, AChainIsOneLaunch) {
     EXPECT_EQ(calls.waits, 1u);
     // A level: 10 per layer, embedding, angles, logit rows, norm; head, slices, merge, grow.
     EXPECT_EQ(ptxvm::n_launches() - before, 4u * (10u * 2u + 4u + 4u));
+  }
+}
+
+TEST_F(CudaDrafts, ATreeIsOneLaunch) {
+  static constexpr int32_t kWidths[] = {2, 2, 1};
+  Model m = bf16_model(cuda_shape());
+  CudaRig rig(m, {.int4 = true});
+  SamplingParams greedy;
+  std::vector<std::vector<BlockId>> tables;
+  for (int32_t s = 0; s < 3; ++s) tables.push_back(rig.table(6, 30 * s));
+  for (int32_t round = 0; round < 5; ++round) {
+    auto made = jobs(round, Acceptance::kRejection, greedy);
+    for (size_t s = 0; s < 3; ++s) {
+      made[s].committed = made[s].committed.first(round == 0 ? 5 + s : 1);
+      made[s].n_draft = 10;
+      made[s].widths = kWidths;
+      made[s].blocks = tables[s];
+    }
+    std::vector<DraftTree> trees(3);
+    ptxvm::clear_host_calls();
+    const uint64_t before = ptxvm::n_launches();
+    rig.backend->propose(made, trees);
+    ptxvm::HostCalls calls = ptxvm::host_calls();
+    if (round > 1) {
+      EXPECT_EQ(calls.graphs, 2u);
+      EXPECT_EQ(calls.kernels + calls.memsets, 0u);
+      // The pass over the committed tokens and two that feed nodes: 10 per layer and 4; three
+      // levels: head, slices, merge, grow; nodes placed twice.
+      EXPECT_EQ(ptxvm::n_launches() - before, 3u * (10u * 2u + 4u) + 3u * 4u + 2u);
+    }
+    EXPECT_EQ(calls.copies, 3u);
+    EXPECT_EQ(calls.waits, 1u);
+    for (const DraftTree& tree : trees) EXPECT_EQ(tree.size(), 10);
   }
 }
 

@@ -11,11 +11,13 @@ import io
 import json
 import os
 import pathlib
+import random
 import runpy
 import subprocess
 import sys
 import tempfile
 import unittest
+from types import SimpleNamespace
 
 
 def report(cases):
@@ -140,6 +142,52 @@ class Definitions(unittest.TestCase):
         tokens = torch.randint(3, VOCAB, (1, 9), generator=torch.Generator().manual_seed(3))
         padded = torch.nn.functional.pad(tokens, (0, 5))
         self.assertLess(float((model(tokens)[0] - model(padded)[0, :9]).abs().max()), 1e-5)
+
+
+class WrittenDown:
+    """A server whose chats are letters, and which says what it was asked for."""
+
+    def __init__(self, turn="  Why is it so?  ", ended=True):
+        self.turn, self.ended, self.asked = turn, ended, []
+
+    def render(self, system, text):
+        return [1, *map(ord, f"{system}>{text}<")]
+
+    def answer(self, ids, temperature, most, top_p=1.0):
+        self.asked.append((list(ids), temperature, most))
+        return list(range(100, 100 + min(most, 12))), self.turn, self.ended
+
+
+class Seeds(unittest.TestCase):
+    def test_the_same_arguments_give_the_same_seeds_of_every_kind(self):
+        from seeds import SHARES, make
+        made = list(make(300, 7))
+        self.assertEqual(made, list(make(300, 7)))
+        self.assertNotEqual(made, list(make(300, 8)))
+        self.assertEqual({s["kind"] for s in made}, set(SHARES))
+        self.assertEqual(len({s["id"] for s in made}), 300)
+        self.assertTrue(all((s["text"] is None) == (s["kind"] == "self") for s in made))
+
+    def ask(self, server, text):
+        from generate import answer_seed
+        args = SimpleNamespace(temperatures=[0.7], shares=[1], max_new_tokens=30, max_turn_tokens=20, max_prompt_tokens=60)
+        return answer_seed(server, {"id": "1.1", "kind": "k", "system": "S", "text": text}, args, random.Random(1))
+
+    def test_a_seed_with_text_is_answered_once(self):
+        server = WrittenDown()
+        line = self.ask(server, "How?")
+        self.assertEqual(line, {"id": "1.1", "kind": "k", "temperature": 0.7, "prompt": [1, *map(ord, "S>How?<")],
+                                "answer": list(range(100, 112))})
+        self.assertEqual([(t, n) for _, t, n in server.asked], [(0.7, 30)])
+        self.assertIsNone(self.ask(server, "long " * 20))  # more than max_prompt_tokens
+
+    def test_a_seed_without_text_goes_on_behind_the_header(self):
+        server = WrittenDown()
+        line = self.ask(server, None)
+        self.assertEqual(server.asked[0], ([1, *map(ord, "S>")], 1.0, 20))
+        self.assertEqual(line["prompt"], [1, *map(ord, "S>Why is it so?<")])
+        self.assertIsNone(self.ask(WrittenDown(ended=False), None))  # a turn that was cut is no question
+        self.assertIsNone(self.ask(WrittenDown(turn="  Hm "), None))
 
 
 class RealModel(unittest.TestCase):

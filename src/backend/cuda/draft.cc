@@ -10,12 +10,6 @@ namespace {
 
 constexpr int64_t kPlaces = kMaxTreeNodes;
 
-// Room for `bytes`, kept for the next time.
-template <class Memory>
-void make_room(size_t bytes, Memory* memory) {
-  if (memory->bytes() < bytes) *memory = Memory(bytes);
-}
-
 }  // namespace
 
 template <class A>
@@ -65,6 +59,7 @@ CudaDraft<A>::CudaDraft(const CudaModel<A>& model, const CudaOptions& options,
       chunk_rows_(options.head_chunk_rows),
       top_n_(static_cast<int32_t>(std::min<int64_t>(options.draft_top_n, model.head_rows))),
       max_rows_(forward->max_rows()),
+      block_tokens_(options.block_tokens),
       forward_(forward),
       graphs_(graphs),
       stream_(stream),
@@ -104,24 +99,29 @@ void CudaDraft<A>::propose(std::span<const ProposeJob> jobs, std::span<DraftTree
     } while (end < jobs.size() && n + DraftLevels::rows_of(jobs[end]) <= max_rows_);
     auto some = jobs.subspan(first, end - first);
     auto grown = trees.subspan(first, end - first);
-    if (branches)
-      levels_.grow(device_, some, grown);
-    else
+    if (!branches)
       grow_chains(some, grown);
+    else if (!grow_trees(some, grown))
+      levels_.grow(device_, some, grown);
     first = end;
   }
 }
 
+// The longest first: at each depth of chains those that go on are the first rows.
 template <class A>
-void CudaDraft<A>::grow_chains(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+void CudaDraft<A>::sort_jobs(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
   order_.clear();
   for (size_t j = 0; j < jobs.size(); ++j) {
     trees[j].clear();
     if (jobs[j].n_draft > 0) order_.push_back(j);
   }
-  // The longest first: at each depth those that go on are the first rows.
   std::stable_sort(order_.begin(), order_.end(),
                    [&](size_t a, size_t b) { return jobs[a].n_draft > jobs[b].n_draft; });
+}
+
+template <class A>
+void CudaDraft<A>::grow_chains(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  sort_jobs(jobs, trees);
   const auto n = static_cast<int64_t>(order_.size());
   const int32_t padded = graphs_ != nullptr && n > 0 ? padded_rows(n, max_rows_) : 0;
   run_committed(jobs, padded);
@@ -164,9 +164,7 @@ void CudaDraft<A>::stage_chains(std::span<const ProposeJob> jobs, int64_t B, int
   }
   passes_.resize(static_cast<size_t>(K - 1));
   staging_.begin();
-  placed_.sampling = staging_.make<kernels::SamplingRules>(level_rows_[0]);
-  placed_.grow = staging_.make<kernels::GrowRules>(level_rows_[0]);
-  placed_.roots = staging_.make<int32_t>(level_rows_[0]);
+  place_rules(level_rows_[0]);
   for (size_t i = 0; i < passes_.size(); ++i)
     PassWriter::place(level_rows_[i + 1], level_rows_[i + 1], &staging_, &passes_[i]);
   write_rules(jobs);
@@ -183,6 +181,13 @@ void CudaDraft<A>::stage_chains(std::span<const ProposeJob> jobs, int64_t B, int
     forward_->writer().fill(batch_, &staging_, &passes_[i], i > 0 ? &passes_[i - 1] : nullptr);
   }
   staging_.send(stream_);
+}
+
+template <class A>
+void CudaDraft<A>::place_rules(int64_t B) {
+  placed_.sampling = staging_.make<kernels::SamplingRules>(B);
+  placed_.grow = staging_.make<kernels::GrowRules>(B);
+  placed_.roots = staging_.make<int32_t>(B);
 }
 
 // The lists of the rules differ in length from step to step: the rules point to them from the
@@ -221,21 +226,25 @@ void CudaDraft<A>::issue_chains(const Layout& layout, int32_t K) {
     if (depth > 1)
       forward_->launch(passes_[static_cast<size_t>(depth - 2)], staging_, tokens_.data(),
                        n_layers_);
-    grow_level(layout, depth, K, level_rows_[static_cast<size_t>(depth - 1)]);
+    grow_level(layout, depth, K, level_rows_[static_cast<size_t>(depth - 1)], {});
   }
 }
 
 template <class A>
-void CudaDraft<A>::grow_level(const Layout& layout, int32_t depth, int32_t K, int64_t n) {
+void CudaDraft<A>::grow_level(const Layout& layout, int32_t depth, int32_t max_nodes, int64_t B,
+                              const Level& level) {
+  const int64_t n = B * level.places;
   const int32_t* open = depth == 1 ? staging_.at(placed_.roots) : open_[depth % 2].data();
   for (int64_t first = 0; first < n; first += chunk_rows_)
     list(static_cast<int32_t>(first), std::min<int64_t>(chunk_rows_, n - first), open);
   kernels::RuleLists lists{staging_.base<kernels::TokenCount>(), staging_.base<TokenValue>(),
                            staging_.base<int32_t>()};
-  kernels::grow_trees(layout.at(trees_.as()), {open_[(depth + 1) % 2].data(), {n, 1}},
-                      {tokens_.data(), {n, 1}}, {open, {n, 1}}, {candidates_.data(), {n, top_n_}},
-                      {n_listed_.data(), {n}}, {staging_.at(placed_.sampling), {n}},
-                      {staging_.at(placed_.grow), {n}}, lists, 1, depth, K, stream_);
+  kernels::grow_trees(layout.at(trees_.as()),
+                      {open_[(depth + 1) % 2].data(), {B, level.next_places}},
+                      {tokens_.data(), {B, level.next_places}}, {open, {B, level.places}},
+                      {candidates_.data(), {n, top_n_}}, {n_listed_.data(), {n}},
+                      {staging_.at(placed_.sampling), {B}}, {staging_.at(placed_.grow), {B}}, lists,
+                      level.width, depth, max_nodes, stream_);
 }
 
 template <class A>

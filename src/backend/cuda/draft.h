@@ -11,10 +11,16 @@
 
 namespace pf {
 
-// Drafts for several sequences on the device. The K steps of chains (list, grow, feed back,
-// forward) are one graph behind the pass over the committed tokens, and come back in one copy;
-// where a tree is among them, each level comes back before the next one, since its rows' masks rest
-// on which nodes there are.
+// Room for `bytes`, kept for the next time.
+template <class Memory>
+void make_room(size_t bytes, Memory* memory) {
+  if (memory->bytes() < bytes) *memory = Memory(bytes);
+}
+
+// Drafts for several sequences on the device. The levels (list, grow, feed back, forward) of
+// chains, or of trees of the same widths, are one graph behind the pass over the committed tokens,
+// and come back in one copy. Drafts of several shapes at once, and trees too wide for one pass, go
+// level by level through the host (draft_levels.h).
 template <class A>
 class CudaDraft {
  public:
@@ -32,7 +38,12 @@ class CudaDraft {
   struct Rules {
     Staging::Part<kernels::SamplingRules> sampling;
     Staging::Part<kernels::GrowRules> grow;
-    Staging::Part<int32_t> roots;  // open at first
+    Staging::Part<int32_t> roots;               // open at first
+    Staging::Part<int32_t> slots, first_block;  // of trees (kernels/place_nodes.h)
+  };
+  // A level has `places` open nodes to a sequence and grows `width` children to each.
+  struct Level {
+    int32_t places = 1, width = 1, next_places = 1;
   };
   // n trees in one stretch of memory, so that one copy fetches them.
   struct Layout {
@@ -43,13 +54,22 @@ class CudaDraft {
     void read(const std::byte* base, int64_t b, DraftTree* tree) const;
   };
 
+  void sort_jobs(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
   void grow_chains(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
+  // False: not these, or not all of their levels; the host does it.
+  bool grow_trees(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
+  bool find_levels(std::span<const ProposeJob> jobs);
   void run_committed(std::span<const ProposeJob> jobs, int64_t n_logit_rows);
   // Everything that the K levels read, B rows to a level (0: those that there are).
   void stage_chains(std::span<const ProposeJob> jobs, int64_t B, int32_t K);
+  void stage_trees(std::span<const ProposeJob> jobs, int64_t B);
+  void add_nodes(const ProposeJob& job, int32_t depth, int32_t n);
+  void place_rules(int64_t B);
   void write_rules(std::span<const ProposeJob> jobs);
   void issue_chains(const Layout& layout, int32_t K);
-  void grow_level(const Layout& layout, int32_t depth, int32_t K, int64_t n);
+  void issue_trees(const Layout& layout);
+  void grow_level(const Layout& layout, int32_t depth, int32_t max_nodes, int64_t B,
+                  const Level& level);
   void fetch(const Layout& layout, std::span<DraftTree> trees);
   // The likeliest tokens of n logit rows from `first` on, to rows [first, first + n) of
   // candidates_.
@@ -57,7 +77,7 @@ class CudaDraft {
   void list_on_host(int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out);
 
   const CudaModel<A>& model_;
-  const int32_t chunk_rows_, top_n_, max_rows_;
+  const int32_t chunk_rows_, top_n_, max_rows_, block_tokens_;
   CudaForward<A>* forward_;
   Graphs* const graphs_;
   const cudaStream_t stream_;
@@ -66,13 +86,15 @@ class CudaDraft {
   DraftLevels levels_;
   DraftLevels::Device device_;
   Batch batch_;
-  std::vector<size_t> order_;  // jobs that draft, the longest chains first
-  std::vector<kernels::GrowRules> grow_;
+  std::vector<size_t> order_;  // jobs that draft, those that want most first
   DeviceRules rules_;
   Rules placed_;
   Staging staging_;
   std::vector<Pass> passes_;                      // of levels 2..K
   std::vector<int64_t> level_rows_;               // of levels 1..K
+  std::vector<Level> tree_levels_;                // of trees
+  int32_t n_nodes_ = 0, widest_ = 0;              // of a full tree of these levels
+  bool runs_all_levels_ = false;                  // not only those that a full tree needs
   DeviceBuffer<kernels::TokenValue> candidates_;  // [max_rows, top_n]
   DeviceBuffer<kernels::TokenValue> slices_;      // scratch of the listing
   DeviceBuffer<int32_t> n_listed_;                // [max_rows]

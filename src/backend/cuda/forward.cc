@@ -58,6 +58,8 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       logits_(chunk_rows_ * m.head_rows) {
   // A tile of keys is read whole; what no sequence has written must be finite.
   cuda_check(cudaMemsetAsync(kv_.data(), 0, kv_.bytes(), stream_));
+  // Attention is planned for nodes that the draft may turn out not to have: it reads their queries.
+  cuda_check(cudaMemsetAsync(queries_.data(), 0, queries_.bytes(), stream_));
 }
 
 template <class A>
