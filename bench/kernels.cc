@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bench/growth.h"
+#include "bench/kv_rows.h"
 
 namespace pf {
 namespace {
@@ -91,6 +92,7 @@ Result<Report> bench_kernels(const KernelsOptions& asked) {
   for (const std::string& model : models ? o.models : std::vector<std::string>{})
     for (const std::string& dtype : o.dtypes)
       if (Status s = bench_model(o, model, dtype, memory, pools, &report); !s.ok()) return s;
+  if (wants(o, "kv")) bench_kv(&report);
   if (wants(o, "growth")) bench_growth(o.quick, &report);
   return report;
 }

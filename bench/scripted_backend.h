@@ -7,7 +7,8 @@
 namespace pf {
 
 // A device that takes no time: forward does nothing, and the target always goes on counting, token
-// = position mod 16. Every draft is kept. What a step costs beside it is the host's own work.
+// = position mod 16. Of every draft n_kept nodes are kept, if it has so many. What a step costs
+// beside it is the host's own work.
 class ScriptedBackend final : public Backend {
  public:
   explicit ScriptedBackend(int64_t max_context) {
@@ -24,12 +25,12 @@ class ScriptedBackend final : public Backend {
     for (size_t j = 0; j < jobs.size(); ++j) {
       const AcceptInput& in = jobs[j].input;
       AcceptResult& out = results[j];
-      int32_t n = std::min(in.tree->size() + 1, in.max_tokens);
+      int32_t n = std::min(std::min(in.tree->size(), n_kept) + 1, in.max_tokens);
       out.tokens.clear();  // what was reserved stays, as in pf::accept
       out.origins.clear();
       out.path.clear();
       for (int32_t i = 0; i < n; ++i) {
-        bool drafted = i < in.tree->size();
+        bool drafted = i < std::min(in.tree->size(), n_kept);
         out.tokens.push_back(token_at(in.position + i));
         out.origins.push_back(drafted ? Origin::kDraft : Origin::kBonus);
         if (drafted) out.path.push_back(i);
@@ -42,8 +43,15 @@ class ScriptedBackend final : public Backend {
   std::span<const float> hidden(int32_t) const override { return {}; }
   void propose(std::span<const ProposeJob>, std::span<DraftTree>) override {}
   void propose_early(int32_t, std::span<const ProposeJob>, std::span<DraftTree>) override {}
-  void copy_blocks(std::span<const BlockCopy>) override {}
-  void move_slots(std::span<const SlotMove>) override {}
+  void copy_blocks(std::span<const BlockCopy> copies) override {
+    n_copied_blocks += static_cast<int64_t>(copies.size());
+  }
+  void move_slots(std::span<const SlotMove> moves) override {
+    n_moved_slots += static_cast<int64_t>(moves.size());
+  }
+
+  int32_t n_kept = kMaxTreeNodes;
+  int64_t n_copied_blocks = 0, n_moved_slots = 0;
 
  private:
   BackendInfo info_;

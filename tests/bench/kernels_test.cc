@@ -52,6 +52,14 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
   EXPECT_EQ(j["sections"]["rows"].size(), 3u * 3);
   EXPECT_EQ(j["sections"]["step"].size(), 3u * 2 * (4 + 3));  // m = 1, 4, 8, 12 and 4, 8, 12
   EXPECT_EQ(j["sections"]["step host time"].size(), 2u * 4);
+  EXPECT_EQ(j["sections"]["kv"].size(), 4u);
+  for (const Json& line : j["sections"]["kv"]) {
+    // The last token is not in K and V yet; completions that say the same share their full blocks.
+    EXPECT_LE(line["blocks held / needed"], line["K"] == 0 ? 1.0 : 1.03) << line;
+    EXPECT_GT(line["blocks held / needed"], line["completions"] > 1 ? 0.6 : 0.99) << line;
+    EXPECT_EQ(line["blocks copied / sibling"], line["completions"] > 1 ? 1.0 : 0.0) << line;
+    EXPECT_EQ(line["slots moved"], 0) << line;
+  }
   std::set<std::string> grown;
   for (const Json& line : j["sections"]["growth"]) grown.insert(line["what"]);
   EXPECT_EQ(grown.size(), 8u);

@@ -100,10 +100,13 @@ class CpuForward {
   void prepare_rope(const Batch& batch, Range rows);
   void run_layer(const Batch& batch, int64_t layer, int thread);
   std::byte* packed(int64_t m, int thread) const;
+  struct Part {
+    Range rows, steps;
+  };
+  Part part_of(const PackedMatrix& w, int64_t m, int thread) const;
   void product(const PackedMatrix& w, int64_t m, float* y, int64_t ldy, bool add, int which,
                int thread);
-  void normalise(const std::vector<float>& weight, const PackedMatrix& next, Range rows, int64_t m,
-                 int thread);
+  void normalise(const std::vector<float>& weight, const PackedMatrix& next, int64_t m, int thread);
   void rotate_and_store(const Batch& batch, int64_t layer, Range rows);
   void finish(const Batch& batch, int thread);
 

@@ -128,6 +128,18 @@ std::byte* CpuForward::packed(int64_t m, int thread) const {
   return m > 1 ? s_.packed.as() : s_.own_packed.as() + s_.own_packed_bytes * thread;
 }
 
+// What a thread packs of m rows for a product. Rows of one chunk lie beside each other at every
+// step, so that threads which pack different rows would write to the same lines of memory all the
+// time: there each takes some steps of all rows (and normalises them all, which is little). Where
+// there are several chunks each takes rows.
+CpuForward::Part CpuForward::part_of(const PackedMatrix& w, int64_t m, int thread) const {
+  constexpr int64_t kStepsOfWholeLines = 16;
+  if (m == 1) return {{0, 1}, {0, w.n_steps}};
+  if (m > chunk_rows(*model_.kernels, w.format, m))
+    return {split_range(m, 1, pool_.size(), thread), {0, w.n_steps}};
+  return {{0, m}, split_range(w.n_steps, kStepsOfWholeLines, pool_.size(), thread)};
+}
+
 // y = x W^T (or y += ...) over the m rows that were packed. All threads; y is complete for all of
 // them on return. Neighbouring products take turns in `shares_`, so that one can be wound back.
 void CpuForward::product(const PackedMatrix& w, int64_t m, float* y, int64_t ldy, bool add,
@@ -143,39 +155,45 @@ void CpuForward::run_layer(const Batch& batch, int64_t layer, int thread) {
   const CpuLayer& w = model_.layers[static_cast<size_t>(layer)];
   const CpuKernels& k = *model_.kernels;
   int64_t T = batch.n_rows(), E = model_.E, F = model_.F, wide = model_.qkv_width();
-  Range own = split_range(T, 1, pool_.size(), thread), packs = T > 1 ? own : Range{0, T};
+  Range own = split_range(T, 1, pool_.size(), thread);
   float *residual = s_.residual.as<float>(), *attended = s_.attended.as<float>();
   float* row = s_.row.as<float>() + thread * row_width();
 
-  normalise(w.attention_norm, w.qkv, packs, T, thread);
+  normalise(w.attention_norm, w.qkv, T, thread);
   product(w.qkv, T, s_.qkv.as<float>(), wide, false, 0, thread);
   rotate_and_store(batch, layer, own);
   pool_.barrier().wait();
   attention_.run(k, batch, *plane_, layer, s_.qkv.as<float>(), wide, attended, thread,
                  pool_.barrier());
   pool_.barrier().wait();
-  for (int64_t r = packs.begin; r < packs.end; ++r)
-    pack_activation(k, w.o, attended + r * model_.H * model_.D, r, T, packed(T, thread));
+  Part part = part_of(w.o, T, thread);
+  for (int64_t r = part.rows.begin; r < part.rows.end; ++r)
+    pack_activation(k, w.o, attended + r * model_.H * model_.D, r, T, part.steps,
+                    packed(T, thread));
   product(w.o, T, residual, E, true, 1, thread);
 
-  normalise(w.ffn_norm, w.gate_up, packs, T, thread);
+  normalise(w.ffn_norm, w.gate_up, T, thread);
   product(w.gate_up, T, s_.gate_up.as<float>(), 2 * F, false, 2, thread);
-  for (int64_t r = packs.begin; r < packs.end; ++r) {
+  part = part_of(w.down, T, thread);
+  int64_t first = part.steps.begin * step_width(w.down.format);
+  int64_t end = std::min(F, part.steps.end * step_width(w.down.format));
+  for (int64_t r = part.rows.begin; r < part.rows.end; ++r) {
     const float* gate = s_.gate_up.as<float>() + r * 2 * F;
-    k.silu_mul(gate, gate + F, F, row);
-    pack_activation(k, w.down, row, r, T, packed(T, thread));
+    if (first < end) k.silu_mul(gate + first, gate + F + first, end - first, row + first);
+    pack_activation(k, w.down, row, r, T, part.steps, packed(T, thread));
   }
   product(w.down, T, residual, E, true, 3, thread);
 }
 
 // RMS norm of rows of m, packed for the product that follows.
-void CpuForward::normalise(const std::vector<float>& weight, const PackedMatrix& next, Range rows,
-                           int64_t m, int thread) {
+void CpuForward::normalise(const std::vector<float>& weight, const PackedMatrix& next, int64_t m,
+                           int thread) {
   float* row = s_.row.as<float>() + thread * row_width();
-  for (int64_t r = rows.begin; r < rows.end; ++r) {
+  Part part = part_of(next, m, thread);
+  for (int64_t r = part.rows.begin; r < part.rows.end; ++r) {
     model_.kernels->rms_norm(s_.residual.as<float>() + r * model_.E, weight.data(), model_.epsilon,
                              model_.E, row);
-    pack_activation(*model_.kernels, next, row, r, m, packed(m, thread));
+    pack_activation(*model_.kernels, next, row, r, m, part.steps, packed(m, thread));
   }
 }
 
@@ -224,10 +242,10 @@ View<float, 2> CpuForward::logits(int32_t first, int32_t n) {
   check(n <= options_.head_chunk_rows, "more logit rows at once than there is room for");
   View<float, 2> out{s_.logits.as<float>(), {n, model_.head_rows}};
   pool_.run([&](int thread) {
-    Range rows = n > 1 ? split_range(n, 1, pool_.size(), thread) : Range{0, n};
-    for (int64_t r = rows.begin; r < rows.end; ++r)
+    Part part = part_of(model_.head, n, thread);
+    for (int64_t r = part.rows.begin; r < part.rows.end; ++r)
       pack_activation(*model_.kernels, model_.head, s_.hidden.as<float>() + (first + r) * model_.E,
-                      r, n, packed(n, thread));
+                      r, n, part.steps, packed(n, thread));
     product(model_.head, n, out.data, model_.head_rows, false, 0, thread);
   });
   return out;

@@ -58,13 +58,20 @@ struct ProductArgs {
 };
 void multiply(const CpuKernels& kernels, const ProductArgs& args, WorkShare* share, int thread);
 
-// Packs row `row` of m into its chunk.
+// Packs steps [steps.begin, steps.end) of row `row` of m into its chunk; x is the whole row.
+inline void pack_activation(const CpuKernels& kernels, const PackedMatrix& w, const float* x,
+                            int64_t row, int64_t m, Range steps, std::byte* rows) {
+  if (steps.begin >= steps.end) return;
+  int64_t width = chunk_rows(kernels, w.format, m), chunk = row / width * width;
+  int64_t M = std::min(m - chunk, width), first = steps.begin * step_width(w.format);
+  kernels.pack_row(w.format, x + first, std::min(w.k, steps.end * step_width(w.format)) - first,
+                   steps.end - steps.begin, static_cast<int>(row - chunk), static_cast<int>(M),
+                   rows + packed_rows_bytes(w.format, w.n_steps, chunk) +
+                       steps.begin * M * row_step_bytes(w.format));
+}
 inline void pack_activation(const CpuKernels& kernels, const PackedMatrix& w, const float* x,
                             int64_t row, int64_t m, std::byte* rows) {
-  int64_t width = chunk_rows(kernels, w.format, m), chunk = row / width * width;
-  kernels.pack_row(w.format, x, w.k, w.n_steps, static_cast<int>(row - chunk),
-                   static_cast<int>(std::min(m - chunk, width)),
-                   rows + packed_rows_bytes(w.format, w.n_steps, chunk));
+  pack_activation(kernels, w, x, row, m, Range{0, w.n_steps}, rows);
 }
 
 }  // namespace pf
