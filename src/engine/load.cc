@@ -8,8 +8,10 @@
 #include "engine/device.h"
 #include "engine/memory_plan.h"
 #include "model/quantize.h"
+#include "speculation/cascade_drafter.h"
 #include "speculation/eagle_drafter.h"
 #include "speculation/early_exit_drafter.h"
+#include "speculation/lookahead_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
@@ -28,7 +30,8 @@ bool wants(const EngineOptions& o, const std::string& drafter) {
   return std::find(o.speculation.begin(), o.speculation.end(), drafter) != o.speculation.end();
 }
 
-constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "early-exit", "model", "eagle"};
+constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "lookahead", "early-exit",
+                                               "model", "eagle",  "cascade"};
 
 bool is_off(const EngineOptions& o) {
   return o.speculation.empty() || o.speculation == std::vector<std::string>{"off"};
@@ -37,7 +40,8 @@ bool is_auto(const EngineOptions& o) { return o.speculation == std::vector<std::
 
 // Whether --draft is opened at all.
 bool needs_drafts(const EngineOptions& o) {
-  return !is_off(o) && (is_auto(o) || wants(o, "model") || wants(o, "eagle"));
+  return !is_off(o) &&
+         (is_auto(o) || wants(o, "model") || wants(o, "eagle") || wants(o, "cascade"));
 }
 
 Status check_speculation(const EngineOptions& o) {
@@ -89,17 +93,22 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const Model
     return invalid("--speculation early-exit needs --draft-layers in 1.." +
                    std::to_string(n_layers - 1) + "; the model has " + std::to_string(n_layers) +
                    " (inspect --exit-layers measures them)");
+  std::vector<std::string> names = o.speculation;
+  bool cascade = wants(o, "cascade");  // its model drafts where there is nothing to filter
+  if (cascade && !wants(o, "model")) names.push_back("model");
   if (wants(o, "model") && !models.draft)
     return invalid(
         models.head ? "--speculation model: " + models.head_from.path +
                           " is a head over hidden states; name eagle, or give a model with --draft"
                     : "--speculation model needs a draft model: give one with --draft PATH");
+  if (cascade && !models.draft)
+    return invalid("--speculation cascade filters n-grams by a draft model: give one with --draft");
   if (wants(o, "eagle") && !models.head)
     return invalid(models.draft
                        ? "--speculation eagle: " + models.draft_from.path +
                              " is a model of its own; name model, or give a head with --draft"
                        : "--speculation eagle needs a head: give one with --draft PATH");
-  return o.speculation;
+  return names;
 }
 
 Status load_draft(const EngineOptions& o, const DraftOption& option, Models* out) {
@@ -191,6 +200,23 @@ Status add_early_exit(const Loading& loading, DrafterDescription d, EngineParts*
   return {};
 }
 
+// N-grams, filtered by the draft model that resides. It belongs to the drafter that it is also.
+void add_cascade(const EngineOptions& o, EngineParts* parts) {
+  DrafterChoice& drafters = parts->step.drafters;
+  for (int32_t i = 0; i < drafters.size(); ++i) {
+    auto* model = dynamic_cast<ModelDrafter*>(&drafters[i]);
+    if (model == nullptr) continue;
+    DrafterDescription d = parts->info.drafters[static_cast<size_t>(i)];
+    d.name = d.kind = "cascade";
+    drafters.add(std::make_unique<CascadeDrafter>(
+        CascadeDrafter::Options{d.name, model->plane(), model->max_context(),
+                                o.max_num_batched_tokens},
+        std::make_unique<NgramDrafter>(1), &model->backend()));
+    parts->info.drafters.push_back(d);
+    return;
+  }
+}
+
 // Makes the named drafters, in order of preference, and says what they are.
 Status add_drafters(const Loading& loading, const std::vector<std::string>& names,
                     ResidentModel resident, EngineParts* parts) {
@@ -216,6 +242,14 @@ Status add_drafters(const Loading& loading, const std::vector<std::string>& name
       add(std::make_unique<NgramDrafter>(min_match));
     else if (name == "suffix")
       add(std::make_unique<SuffixDrafter>(min_match));
+    else if (name == "lookahead" && loading.device == Device::kCuda)
+      s = invalid(
+          "--speculation lookahead: the CUDA kernels do not tell it what the model says "
+          "behind its guesses; use --device cpu");
+    else if (name == "lookahead")
+      add(std::make_unique<LookaheadDrafter>());
+    else if (name == "cascade")
+      continue;  // once its model is there
     else if (name == "early-exit")
       s = add_early_exit(loading, d, parts);
     else if (name == "eagle")
@@ -225,6 +259,7 @@ Status add_drafters(const Loading& loading, const std::vector<std::string>& name
       s = add_resident(loading, models.draft_from, resides(models.draft), 1, d, parts);
     if (!s.ok()) return s;
   }
+  if (wants(loading.options, "cascade")) add_cascade(loading.options, parts);
   return {};
 }
 
