@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -10,8 +11,12 @@
 #include "base/clock.h"
 #include "batch/batch.h"
 #include "batch/plan.h"
+#include "engine/cancels.h"
 #include "engine/live.h"
+#include "engine/policy.h"
 #include "engine/step_parts.h"
+#include "engine/step_row.h"
+#include "scheduler/deadlines.h"
 
 namespace pf {
 
@@ -28,7 +33,9 @@ class Step {
   // One step, top to bottom; false when there was nothing to run.
   bool run();
 
+  void set_policy(const EnginePolicy& policy);
   void take(std::unique_ptr<Request> request);  // into the waiting line, as admit does
+  void cancelled(uint64_t ticket) { cancels_.raise(ticket); }  // any thread; see Engine
   void finish_everything(FinishReason reason);
   bool idle() const { return live_.empty() && emitter_.empty(); }
   Snapshot snapshot() const;
@@ -38,30 +45,13 @@ class Step {
   const KvCache& kv() const { return kv_; }
 
  private:
-  // One planned sequence on its way through the step.
-  struct Row {
-    PlannedSequence plan;
-    Live* live = nullptr;
-    AcceptPolicy policy;
-    int64_t n_before = 0;                  // committed tokens when the step began
-    int32_t segment = -1;                  // of batch_; -1: no rows
-    int32_t n_draft_fed = 1;               // committed tokens that its first draft pass ran
-    int32_t job = -1;                      // into jobs_ and results_; -1: nothing is drawn
-    size_t first_score = 0, n_scores = 0;  // into score_jobs_ and scores_
-    std::optional<VerifiedRound> round;    // none: nothing was decoded
-    FinishReason finish = FinishReason::kNone;
-  };
-
-  // The entries [first, first + n) of offers_ are one sequence's, whose wish is wishes_[wish].
-  struct Offered {
-    Sequence* sequence = nullptr;
-    size_t wish = 0, first = 0, n = 0;
-  };
+  using Row = StepRow;
 
   void admit(int64_t now_us);
   void wish(int64_t now_us);
   void propose();
   void flatten();
+  void prepare();
   void judge();
   void commit();
   void learn();
@@ -80,6 +70,7 @@ class Step {
   static int32_t tree_nodes(std::span<const int32_t> widths, int32_t depth);
   int64_t n_allowed(const Sequence& s) const;  // tokens that request and context still allow
   void check_limits(int64_t now_us);
+  void end_all(const Live& live, uint32_t bits, FinishReason reason);
   void propose_with(int32_t drafter);
   void commit_catchup(const PlannedSequence& planned);
   void add_score_jobs(Row* row, size_t first_logit_row);
@@ -102,17 +93,22 @@ class Step {
   KvCache kv_;
   Scheduler scheduler_;
   std::unordered_map<uint64_t, Live> live_;  // by ticket
+  Cancels cancels_;
+  Deadlines deadlines_;  // of live_
   uint64_t next_order_ = 0;
   DraftLength length_;
   MeasuredChoice choice_;
   AlphaControl alpha_;
+  bool speculates_ = true;  // operators' word, like the next one
+  std::optional<float> pinned_alpha_;
 
   // Of the present step; kept to reuse their memory.
+  std::vector<uint64_t> cancelled_;
   Plan plan_;
   Batch batch_;
   std::vector<Wish> wishes_;
   std::vector<DraftAsk> offers_;       // of all sequences, one after another
-  std::vector<Offered> offered_;       // whose they are
+  std::vector<StepOffers> offered_;    // whose they are
   std::vector<DraftOffers> contests_;  // by entry of offered_
   std::vector<DraftAsk> asks_;
   std::vector<size_t> asked_;  // by ask: whose wish, of wishes_

@@ -17,7 +17,8 @@ Result<std::vector<double>> Step::self_test() {
                    parts_.max_context};
   std::vector<int32_t> drafters;
   for (int32_t d = 0; d < parts_.drafters.size(); ++d)
-    if (auto* model = dynamic_cast<ModelDrafter*>(&parts_.drafters[d])) {
+    if (auto* model = dynamic_cast<ModelDrafter*>(&parts_.drafters[d]);
+        model != nullptr && model->room_tokens() >= SelfTestInput::kDraftTokens) {
       in.drafts.push_back(&model->backend());
       drafters.push_back(d);
     }
@@ -32,6 +33,16 @@ Result<std::vector<double>> Step::self_test() {
     if (step_seconds > 0) ratios[static_cast<size_t>(drafters[i])] = seconds / step_seconds;
   }
   return ratios;
+}
+
+void Step::set_policy(const EnginePolicy& policy) {
+  speculates_ = policy.speculation;
+  pinned_alpha_ = policy.pinned_alpha;
+  parts_.dynamic_alpha = policy.dynamic_alpha;
+  parts_.policy.alpha = policy.alpha;
+  parts_.num_speculative_tokens = policy.num_draft_tokens;
+  parts_.drafters.allow(policy.drafters);
+  length_.set_rule(policy.draft_length);
 }
 
 void Step::wish(int64_t now_us) {
@@ -54,7 +65,8 @@ void Step::add_offers(Sequence* s, size_t wish, int64_t now_us) {
   s->drafter = DrafterChoice::kNobody;
   bool fixed = p.mode == SpeculationParams::Mode::kFixed;
   int32_t server = parts_.num_speculative_tokens;
-  if (p.mode == SpeculationParams::Mode::kOff || parts_.drafters.size() == 0) return;
+  if (!speculates_ || p.mode == SpeculationParams::Mode::kOff || parts_.drafters.size() == 0)
+    return;
   int32_t depth = fixed                   ? p.n_draft_tokens
                   : p.n_draft_tokens >= 0 ? std::min(server, p.n_draft_tokens)
                                           : server;
@@ -80,9 +92,7 @@ void Step::add_offers(Sequence* s, size_t wish, int64_t now_us) {
     ask.max_depth = static_cast<int32_t>(
         std::min({levels, n_allowed(*s) - 1, drafter.max_context() - s->n_tokens()}));
     if (ask.max_depth <= 0) continue;
-    ask.lag = drafter.plane() >= 0 && !drafter.absorbs()
-                  ? s->n_tokens() - s->table.filled[static_cast<size_t>(drafter.plane())]
-                  : 0;
+    ask.lag = s->decoding() ? drafter.lag(*s) : 0;
     offers_.push_back(ask);
   }
   if (offers_.size() > first) offered_.push_back({s, wish, first, offers_.size() - first});
@@ -93,17 +103,16 @@ void Step::choose_drafters() {
   contests_.clear();
   asks_.clear();
   asked_.clear();
-  for (const Offered& o : offered_)
+  for (const StepOffers& o : offered_)
     contests_.push_back({std::span(offers_).subspan(o.first, o.n), o.sequence->decoding()});
   choice_.choose(length_, contests_);
   for (size_t i = 0; i < offered_.size(); ++i) {
     const DraftAsk& pick = contests_[i].offers[contests_[i].picked];
     Sequence* s = offered_[i].sequence;
     Wish& wish = wishes_[offered_[i].wish];
-    Drafter& drafter = parts_.drafters[pick.drafter];
     s->drafter = pick.drafter;
     s->draft_match = pick.match;
-    wish.uses_draft_plane = drafter.plane() >= 0 && !drafter.absorbs();
+    wish.draft_lag = pick.lag;
     if (pick.fixed) {
       wish.n_draft = pick.widths.empty() ? pick.max_depth : tree_nodes(pick.widths, pick.max_depth);
     } else if (s->decoding()) {
@@ -163,7 +172,9 @@ void Step::learn_costs() {
   length_.learn(rounds_, report);
   choice_.earn(report.n_sequences, report.total_seconds);
   double knee = length_.target_cost().knee();
-  alpha_.observe(std::min(100.0, 100 * report.n_rows / knee));
+  double utilisation = std::min(100.0, 100 * report.n_rows / knee);
+  if (parts_.utilisation) utilisation = parts_.utilisation(now_us).value_or(utilisation);
+  alpha_.observe(utilisation);
 }
 
 void Step::count_step() {

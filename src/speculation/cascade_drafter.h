@@ -31,6 +31,9 @@ class CascadeDrafter final : public Drafter {
 
   const std::string& name() const override { return options_.name; }
   int32_t plane() const override { return options_.plane; }
+  int64_t lag(const Sequence& sequence) const override {
+    return sequence.n_tokens() - sequence.table.filled[static_cast<size_t>(options_.plane)];
+  }
   int64_t max_context() const override {
     return std::min(options_.max_context, cheap_->max_context());
   }

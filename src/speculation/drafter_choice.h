@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ class DrafterChoice {
   // is one, and the context is not too long for it; else 0.
   int32_t match(const Sequence& sequence, int32_t drafter);
 
+  // Only those whose names are listed serve from now on.
+  void allow(std::vector<std::string> names) { names_ = std::move(names); }
+
   void forget(const Sequence& sequence) {
     for (auto& d : drafters_) d->forget(sequence);
   }
@@ -32,6 +36,7 @@ class DrafterChoice {
   bool allowed(const Sequence& sequence, int32_t drafter) const;
 
   std::vector<std::unique_ptr<Drafter>> drafters_;
+  std::optional<std::vector<std::string>> names_;  // nothing: all
 };
 
 }  // namespace pf

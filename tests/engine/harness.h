@@ -34,6 +34,12 @@ struct HarnessOptions {
   std::vector<int32_t> tree = {};
   int32_t n_blocks = 512, block_tokens = 4;
   int64_t max_context = 256, draft_context = 256;
+  // Of the model drafter: windows beside its plane or, not in tables, instead of it.
+  bool draft_in_tables = true;
+  int64_t window_tokens = 0;
+  int32_t n_window_blocks = 0;
+  DraftVocabulary vocabulary = {};
+  bool overlaps = false;
   int32_t max_num_seqs = 64, max_num_batched_tokens = 96;
   bool prefix_caching = true;
   float draft_temperature = -1;
@@ -59,10 +65,10 @@ class Harness {
  public:
   explicit Harness(const HarnessOptions& o) : options(o), inbox(4096), outbox(1 << 16) {
     StepParts parts;
-    int32_t n_planes =
-        1 + (o.draft_agreement >= 0) + (o.inner_agreement >= 0) + (o.eagle_agreement >= 0);
+    int32_t n_planes = 1 + (o.draft_agreement >= 0 && o.draft_in_tables) +
+                       (o.inner_agreement >= 0) + (o.eagle_agreement >= 0);
     parts.kv = {o.n_blocks, o.block_tokens, n_planes, o.prefix_caching};
-    parts.scheduler = {o.max_num_seqs, o.max_num_batched_tokens, o.draft_agreement >= 0 ? 1 : -1};
+    parts.scheduler = {o.max_num_seqs, o.max_num_batched_tokens};
     auto backend =
         std::make_unique<HashBackend>(o.model, o.n_blocks, o.block_tokens, o.max_context);
     target = backend.get();
@@ -108,33 +114,48 @@ class Harness {
   }
 
   std::unique_ptr<HashBackend> hash_draft(int32_t agreement) {
-    HashModel m = options.model;
+    const HarnessOptions& o = options;
+    HashModel m = o.model;
     m.agreement = agreement;
-    return std::make_unique<HashBackend>(m, options.n_blocks, options.block_tokens,
-                                         options.draft_context);
+    if (!o.vocabulary.empty()) {
+      m.vocabulary = static_cast<int32_t>(o.vocabulary.to_target.size());
+      m.known_as = options.vocabulary.to_target;
+    }
+    int32_t n_blocks = (o.draft_in_tables ? o.n_blocks : 0) + o.n_window_blocks;
+    return std::make_unique<HashBackend>(m, n_blocks, o.block_tokens, o.draft_context);
   }
   void add_model(StepParts* parts) {
-    auto model = hash_draft(options.draft_agreement);
+    const HarnessOptions& o = options;
+    auto model = hash_draft(o.draft_agreement);
     draft = model.get();
-    if (options.cascade) {
-      CascadeDrafter::Options c{"cascade", 1, options.draft_context,
-                                options.max_num_batched_tokens};
+    if (o.cascade) {
+      CascadeDrafter::Options c{"cascade", 1, o.draft_context, o.max_num_batched_tokens};
       std::unique_ptr<Drafter> cheap = std::make_unique<NgramDrafter>(1);
-      if (options.inner_agreement >= 0) {
-        auto inner = hash_draft(options.inner_agreement);
+      if (o.inner_agreement >= 0) {
+        auto inner = hash_draft(o.inner_agreement);
         HashBackend* judge = inner.get();
         CascadeDrafter::Options below = c;
         below.plane = 2;
         cheap = std::make_unique<CascadeDrafter>(below, std::move(cheap), judge, std::move(inner));
       }
       std::unique_ptr<Backend> own;
-      if (options.cascade_only) own = std::move(model);
+      if (o.cascade_only) own = std::move(model);
       parts->drafters.add(
           std::make_unique<CascadeDrafter>(c, std::move(cheap), draft, std::move(own)));
     }
-    if (!options.cascade_only)
-      parts->drafters.add(
-          std::make_unique<ModelDrafter>("model", std::move(model), 1, options.draft_context));
+    if (o.cascade_only) return;
+    ModelDrafter::Options d;
+    d.name = "model";
+    d.plane = o.draft_in_tables ? 1 : -1;
+    d.max_context = o.draft_context;
+    d.windows = {o.window_tokens, o.draft_in_tables ? o.n_blocks : 0, o.n_window_blocks,
+                 o.block_tokens};
+    d.vocabulary = o.vocabulary;
+    d.max_rows = o.max_num_batched_tokens;
+    d.overlaps = o.overlaps;
+    auto drafter = std::make_unique<ModelDrafter>(std::move(d), std::move(model));
+    draft_model = drafter.get();
+    parts->drafters.add(std::move(drafter));
   }
 
   std::unique_ptr<Request> request(std::vector<int32_t> prompt, int32_t max_new = 40) {
@@ -166,6 +187,10 @@ class Harness {
     EXPECT_GT(limit, 0) << "the engine does not come to an end";
     step->check_integrity();
     EXPECT_EQ(step->kv().n_in_use(), 0);
+    if (draft_model != nullptr && draft_model->windows() != nullptr) {
+      draft_model->windows()->check_integrity();
+      EXPECT_EQ(draft_model->windows()->n_blocks_in_use(), 0);
+    }
   }
   void collect() {
     while (auto e = outbox.try_pop()) {
@@ -194,6 +219,7 @@ class Harness {
   std::unique_ptr<Step> step;
   HashBackend* target = nullptr;
   HashBackend* draft = nullptr;
+  ModelDrafter* draft_model = nullptr;
   std::map<std::pair<uint64_t, int32_t>, Reply> replies;  // by ticket and index
   uint64_t last_ticket = 0;
 };

@@ -149,7 +149,11 @@ TEST_P(Lossless, EagleHeadOfEveryQualityShapeAndBatch) {
 
 TEST_P(Lossless, EagleHeadFillsItsPlaneWhileNgramsDraft) {
   for (const auto& tree : {std::vector<int32_t>{}, std::vector<int32_t>{2, 2}}) {
-    Harness h({.eagle_agreement = 64, .ngram = true, .k = 4, .tree = tree});
+    Harness h({.eagle_agreement = 64,
+               .ngram = true,
+               .k = 4,
+               .tree = tree,
+               .length = {.cost_ratios = {0.002f, 3}}});  // the head where nothing matches
     expect_plain(&h, 24, GetParam());
     std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
     EXPECT_GT(rounds[0], 0);
