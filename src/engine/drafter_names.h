@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "engine/engine.h"
+#include "engine/load.h"
 #include "engine/options.h"
 
 namespace pf {
