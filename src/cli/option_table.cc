@@ -206,13 +206,13 @@ void add_speculation(Table* t) {
                    "needs a number in 0..1e9", PF_FIELD(engine.draft_rope_theta));
   t->add(
       {"speculation",
-       "Drafters to choose among, first match first: off, auto, ngram, suffix, "
-       "early-exit, model, eagle"},
+       "Drafters to choose among, by measured gain for each request: off, auto, ngram, suffix, "
+       "lookahead, early-exit, model, eagle, cascade (n-grams filtered by the model)"},
       Kind::kList, "NAME,...",
       [](const std::string& v, Settings* s) {
         s->engine.speculation = split_list(v);
         return s->engine.speculation.empty()
-                   ? invalid("needs a name: off, auto, ngram, suffix, early-exit, model, eagle")
+                   ? invalid("needs a name: off, auto or drafters, see --help")
                    : Status();
       },
       [](const Settings& s) { return join_list(s.engine.speculation); });

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "engine/device.h"
+#include "engine/drafter_names.h"
 #include "engine/memory_plan.h"
 #include "engine/nvml.h"
 #include "engine/open_models.h"
 #include "model/quantize.h"
 #include "speculation/eagle_drafter.h"
 #include "speculation/early_exit_drafter.h"
+#include "speculation/lookahead_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
@@ -116,6 +118,14 @@ Status add_drafters(const Loading& loading, EngineParts* parts) {
       add(std::make_unique<NgramDrafter>(min_match));
     else if (name == "suffix")
       add(std::make_unique<SuffixDrafter>(min_match));
+    else if (name == "lookahead" && loading.models.device == Device::kCuda)
+      s = invalid(
+          "--speculation lookahead: the CUDA kernels do not tell it what the model says "
+          "behind its guesses; use --device cpu");
+    else if (name == "lookahead")
+      add(std::make_unique<LookaheadDrafter>());
+    else if (name == "cascade")
+      continue;  // once its model is there
     else if (name == "early-exit")
       s = add_early_exit(loading, d, parts);
     for (size_t i = 0; i < models.drafts.size() && s.ok(); ++i)
@@ -123,7 +133,7 @@ Status add_drafters(const Loading& loading, EngineParts* parts) {
         s = add_resident(loading, i, &plane, parts);
     if (!s.ok()) return s;
   }
-  return {};
+  return wants(loading.options, "cascade") ? add_cascade(loading.options, parts) : Status();
 }
 
 void set_step(const EngineOptions& o, const MemoryPlan& plan, const OpenModels& models,

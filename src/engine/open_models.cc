@@ -2,38 +2,10 @@
 
 #include <algorithm>
 
+#include "engine/drafter_names.h"
+
 namespace pf {
 namespace {
-
-bool wants(const std::vector<std::string>& names, const std::string& drafter) {
-  return std::find(names.begin(), names.end(), drafter) != names.end();
-}
-
-constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "early-exit", "model", "eagle"};
-
-bool is_off(const EngineOptions& o) {
-  return o.speculation.empty() || o.speculation == std::vector<std::string>{"off"};
-}
-bool is_auto(const EngineOptions& o) { return o.speculation == std::vector<std::string>{"auto"}; }
-
-// Whether --draft is opened at all.
-bool needs_drafts(const EngineOptions& o) {
-  return !is_off(o) &&
-         (is_auto(o) || wants(o.speculation, "model") || wants(o.speculation, "eagle"));
-}
-
-Status check_speculation(const EngineOptions& o) {
-  if (is_off(o) || is_auto(o)) return {};
-  for (const std::string& name : o.speculation) {
-    if (std::find(std::begin(kKnownDrafters), std::end(kKnownDrafters), name) !=
-        std::end(kKnownDrafters))
-      continue;
-    std::string known = "off, auto";
-    for (std::string_view k : kKnownDrafters) known += ", " + std::string(k);
-    return invalid("--speculation " + name + ": no such drafter; known: " + known);
-  }
-  return {};
-}
 
 Status check_options(const EngineOptions& o) {
   if (o.max_num_batched_tokens < o.max_num_seqs)
@@ -54,20 +26,25 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const OpenM
     return names;
   }
   int64_t n_layers = models.target.config.n_layers;
-  if (wants(o.speculation, "early-exit") && (o.draft_layers < 1 || o.draft_layers >= n_layers))
+  if (wants(o, "early-exit") && (o.draft_layers < 1 || o.draft_layers >= n_layers))
     return invalid("--speculation early-exit needs --draft-layers in 1.." +
                    std::to_string(n_layers - 1) + "; the model has " + std::to_string(n_layers) +
                    " (inspect --exit-layers measures them)");
-  if (wants(o.speculation, "model") && !model)
+  if (wants(o, "model") && !model)
     return invalid(
         head ? "--speculation model: " + head->from.path +
                    " is a head over hidden states; name eagle, or give a model with --draft"
              : "--speculation model needs a draft model: give one with --draft PATH");
-  if (wants(o.speculation, "eagle") && !head)
+  if (wants(o, "eagle") && !head)
     return invalid(model ? "--speculation eagle: " + model->from.path +
                                " is a model of its own; name model, or give a head with --draft"
                          : "--speculation eagle needs a head: give one with --draft PATH");
-  return o.speculation;
+  if (wants(o, "cascade") && !model)
+    return invalid("--speculation cascade filters n-grams by a draft model: give one with --draft");
+  std::vector<std::string> names = o.speculation;
+  if (wants(o, "cascade") && !wants(o, "model"))
+    names.push_back("model");  // it drafts where there is nothing to filter
+  return names;
 }
 
 Status add_draft(const EngineOptions& o, const DraftOption& option, Content content,

@@ -62,10 +62,20 @@ void Step::propose_with(int32_t drafter) {
       draft_params_.back().temperature = parts_.draft_temperature;
       params = &draft_params_.back();
     }
-    tasks_.push_back(
-        {planned.sequence, planned.n_draft, planned.n_draft_catchup,
-         planned.n_draft > 0 ? widths_of(*planned.sequence) : std::span<const int32_t>{},
-         rows_[r].policy, params});
+    Drafter& d = parts_.drafters[drafter];
+    if (planned.n_draft > 0)
+      rows_[r].n_draft_fed = static_cast<int32_t>(std::max<int64_t>(1, d.lag(*planned.sequence)));
+    DraftTask task;
+    task.sequence = planned.sequence;
+    task.n_draft = planned.n_draft;
+    task.n_catchup = planned.n_draft_catchup;
+    task.deepest =
+        static_cast<int32_t>(std::min<int64_t>({kMaxTreeNodes, n_allowed(*planned.sequence) - 1,
+                                                d.max_context() - planned.sequence->n_tokens()}));
+    if (task.n_draft > 0) task.widths = widths_of(*planned.sequence, drafter);
+    task.policy = rows_[r].policy;
+    task.params = params;
+    tasks_.push_back(task);
     task_rows_.push_back(r);
   }
   if (tasks_.empty()) return;
@@ -126,6 +136,7 @@ void Step::judge() {
     in.want_logprobs = s->request->output.logprobs || s->request->output.n_top_logprobs > 0;
     in.n_top_logprobs = s->request->output.n_top_logprobs;
     in.max_tokens = static_cast<int32_t>(std::min<int64_t>(n_allowed(*s), INT32_MAX));
+    if (trees_[r].size() > 0) in.watched = parts_.drafters[s->drafter].watched(*s);
     jobs_.push_back(job);
   }
   results_.resize(std::max(results_.size(), jobs_.size()));
@@ -152,9 +163,14 @@ void Step::commit() {
 }
 
 void Step::learn() {
-  for (size_t r = 0; r < rows_.size(); ++r)
-    if (rows_[r].job >= 0)
-      count_round(&rows_[r], trees_[r], results_[static_cast<size_t>(rows_[r].job)]);
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    if (rows_[r].job < 0) continue;
+    const AcceptResult& result = results_[static_cast<size_t>(rows_[r].job)];
+    count_round(&rows_[r], trees_[r], result);
+    const Sequence& s = *rows_[r].plan.sequence;
+    if (!result.argmax.empty())
+      parts_.drafters[s.drafter].see(s, result.argmax, s.n_tokens() - rows_[r].n_before);
+  }
   learn_costs();
 }
 

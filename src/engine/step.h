@@ -15,6 +15,7 @@
 #include "engine/live.h"
 #include "engine/policy.h"
 #include "engine/step_parts.h"
+#include "engine/step_row.h"
 #include "scheduler/deadlines.h"
 
 namespace pf {
@@ -44,18 +45,7 @@ class Step {
   const KvCache& kv() const { return kv_; }
 
  private:
-  // One planned sequence on its way through the step.
-  struct Row {
-    PlannedSequence plan;
-    Live* live = nullptr;
-    AcceptPolicy policy;
-    int64_t n_before = 0;                  // committed tokens when the step began
-    int32_t segment = -1;                  // of batch_; -1: no rows
-    int32_t job = -1;                      // into jobs_ and results_; -1: nothing is drawn
-    size_t first_score = 0, n_scores = 0;  // into score_jobs_ and scores_
-    std::optional<VerifiedRound> round;    // none: nothing was decoded
-    FinishReason finish = FinishReason::kNone;
-  };
+  using Row = StepRow;
 
   void admit(int64_t now_us);
   void wish(int64_t now_us);
@@ -68,14 +58,15 @@ class Step {
   void emit();
   void publish(bool stepping);
 
-  Wish wish_for(Sequence* s, int64_t now_us);
+  void add_offers(Sequence* s, size_t wish, int64_t now_us);
+  void choose_drafters();
   StepOutlook outlook() const;
   void learn_costs();
   void count_step();
   void count_recomputed(int64_t from, int64_t to, int64_t* high, int64_t* total) const;
   AcceptPolicy policy_of(const Request& r) const;
   double accept_rate() const { return length_.acceptance().rate(); }
-  std::span<const int32_t> widths_of(const Sequence& s) const;
+  std::span<const int32_t> widths_of(const Sequence& s, int32_t drafter);
   static int32_t tree_nodes(std::span<const int32_t> widths, int32_t depth);
   int64_t n_allowed(const Sequence& s) const;  // tokens that request and context still allow
   void check_limits(int64_t now_us);
@@ -106,6 +97,7 @@ class Step {
   Deadlines deadlines_;  // of live_
   uint64_t next_order_ = 0;
   DraftLength length_;
+  MeasuredChoice choice_;
   AlphaControl alpha_;
   bool speculates_ = true;  // operators' word, like the next one
   std::optional<float> pinned_alpha_;
@@ -115,6 +107,9 @@ class Step {
   Plan plan_;
   Batch batch_;
   std::vector<Wish> wishes_;
+  std::vector<DraftAsk> offers_;       // of all sequences, one after another
+  std::vector<StepOffers> offered_;    // whose they are
+  std::vector<DraftOffers> contests_;  // by entry of offered_
   std::vector<DraftAsk> asks_;
   std::vector<size_t> asked_;  // by ask: whose wish, of wishes_
   std::vector<Row> rows_;

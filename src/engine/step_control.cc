@@ -46,10 +46,12 @@ void Step::set_policy(const EnginePolicy& policy) {
 }
 
 void Step::wish(int64_t now_us) {
-  wishes_.clear();
-  asks_.clear();
-  asked_.clear();
-  for (Sequence* s : scheduler_.running()) wishes_.push_back(wish_for(s, now_us));
+  std::span<Sequence* const> running = scheduler_.running();
+  wishes_.assign(running.size(), {});
+  offers_.clear();
+  offered_.clear();
+  for (size_t i = 0; i < running.size(); ++i) add_offers(running[i], i, now_us);
+  choose_drafters();
   length_.plan(outlook(), asks_);
   for (size_t i = 0; i < asks_.size(); ++i) {
     const DraftAsk& ask = asks_[i];
@@ -57,50 +59,67 @@ void Step::wish(int64_t now_us) {
   }
 }
 
-// A fixed number is wished at once; the others ask for it.
-Wish Step::wish_for(Sequence* s, int64_t now_us) {
+// Whoever has something to say for this sequence offers it.
+void Step::add_offers(Sequence* s, size_t wish, int64_t now_us) {
   const SpeculationParams& p = s->request->speculation;
   s->drafter = DrafterChoice::kNobody;
-  Wish wish;
   bool fixed = p.mode == SpeculationParams::Mode::kFixed;
   int32_t server = parts_.num_speculative_tokens;
   if (!speculates_ || p.mode == SpeculationParams::Mode::kOff || parts_.drafters.size() == 0)
-    return wish;
+    return;
   int32_t depth = fixed                   ? p.n_draft_tokens
                   : p.n_draft_tokens >= 0 ? std::min(server, p.n_draft_tokens)
                                           : server;
-  std::span<const int32_t> widths = widths_of(*s);
-  if (!widths.empty() && (fixed || depth > 0)) depth = static_cast<int32_t>(widths.size());
-  // The last token that may come is never drafted: the round ends with the target's own.
-  depth = static_cast<int32_t>(std::min<int64_t>(depth, n_allowed(*s) - 1));
-  if (depth <= 0) return wish;
-  s->drafter = parts_.drafters.choose(*s);
-  if (s->drafter == DrafterChoice::kNobody) return wish;
-  Drafter& drafter = parts_.drafters[s->drafter];
-  int64_t room = drafter.max_context() - s->n_tokens();
-  depth = static_cast<int32_t>(std::min<int64_t>(depth, room));
-  if (s->decoding()) wish.draft_lag = drafter.lag(*s);
-  s->draft_match = drafter.match_length(*s);
-  if (fixed) {
-    wish.n_draft = widths.empty() ? depth : tree_nodes(widths, depth);
-  } else if (s->decoding()) {
-    DraftAsk ask;
-    ask.history = &s->drafts[static_cast<size_t>(s->drafter)];
-    ask.drafter = s->drafter;
-    ask.match = s->draft_match;
-    ask.max_depth = depth;
-    ask.widths = widths;
-    ask.lag = wish.draft_lag;
-    if (s->request->deadline_us != kNever && s->first_token_us >= 0) {
-      double pace_us =
-          static_cast<double>(now_us - s->first_token_us) / static_cast<double>(s->n_generated());
-      ask.weight = weight_of_slack(s->request->deadline_us - now_us,
-                                   pace_us * static_cast<double>(n_allowed(*s)));
-    }
-    asks_.push_back(ask);
-    asked_.push_back(wishes_.size());
+  DraftAsk ask;
+  ask.fixed = fixed;
+  if (depth <= 0 && !fixed) return;
+  if (s->request->deadline_us != kNever && s->first_token_us >= 0) {
+    double pace_us =
+        static_cast<double>(now_us - s->first_token_us) / static_cast<double>(s->n_generated());
+    ask.weight = weight_of_slack(s->request->deadline_us - now_us,
+                                 pace_us * static_cast<double>(n_allowed(*s)));
   }
-  return wish;
+  ask.n_left = n_allowed(*s);
+  size_t first = offers_.size();
+  for (ask.drafter = 0; ask.drafter < parts_.drafters.size(); ++ask.drafter) {
+    ask.match = parts_.drafters.match(*s, ask.drafter);
+    if (ask.match == 0) continue;
+    Drafter& drafter = parts_.drafters[ask.drafter];
+    ask.history = &s->drafts[static_cast<size_t>(ask.drafter)];
+    ask.widths = widths_of(*s, ask.drafter);
+    int64_t levels = ask.widths.empty() ? depth : static_cast<int64_t>(ask.widths.size());
+    // The last token that may come is never drafted: the round ends with the target's own.
+    ask.max_depth = static_cast<int32_t>(
+        std::min({levels, n_allowed(*s) - 1, drafter.max_context() - s->n_tokens()}));
+    if (ask.max_depth <= 0) continue;
+    ask.lag = s->decoding() ? drafter.lag(*s) : 0;
+    offers_.push_back(ask);
+  }
+  if (offers_.size() > first) offered_.push_back({s, wish, first, offers_.size() - first});
+}
+
+// A fixed number is wished at once; the others ask for it.
+void Step::choose_drafters() {
+  contests_.clear();
+  asks_.clear();
+  asked_.clear();
+  for (const StepOffers& o : offered_)
+    contests_.push_back({std::span(offers_).subspan(o.first, o.n), o.sequence->decoding()});
+  choice_.choose(length_, contests_);
+  for (size_t i = 0; i < offered_.size(); ++i) {
+    const DraftAsk& pick = contests_[i].offers[contests_[i].picked];
+    Sequence* s = offered_[i].sequence;
+    Wish& wish = wishes_[offered_[i].wish];
+    s->drafter = pick.drafter;
+    s->draft_match = pick.match;
+    wish.draft_lag = pick.lag;
+    if (pick.fixed) {
+      wish.n_draft = pick.widths.empty() ? pick.max_depth : tree_nodes(pick.widths, pick.max_depth);
+    } else if (s->decoding()) {
+      asks_.push_back(pick);
+      asked_.push_back(offered_[i].wish);
+    }
+  }
 }
 
 StepOutlook Step::outlook() const {
@@ -143,6 +162,7 @@ void Step::learn_costs() {
     std::vector<int32_t>& passes = draft_passes_[d];
     passes.resize(std::max(passes.size(), static_cast<size_t>(tree.depth())), 0);
     for (int32_t depth : tree.depths) ++passes[static_cast<size_t>(depth - 1)];
+    if (tree.size() > 0) passes[0] += row.n_draft_fed - 1;
   }
   int64_t now_us = clock_.now_us();
   report.target_seconds = 1e-6 * static_cast<double>(at_us_.judged - at_us_.proposed);
@@ -150,6 +170,7 @@ void Step::learn_costs() {
   report.draft_seconds = drafter_seconds_;
   report.draft_passes = draft_passes_;
   length_.learn(rounds_, report);
+  choice_.earn(report.n_sequences, report.total_seconds);
   double knee = length_.target_cost().knee();
   double utilisation = std::min(100.0, 100 * report.n_rows / knee);
   if (parts_.utilisation) utilisation = parts_.utilisation(now_us).value_or(utilisation);

@@ -55,10 +55,12 @@ AcceptPolicy Step::policy_of(const Request& r) const {
   return policy;
 }
 
-std::span<const int32_t> Step::widths_of(const Sequence& s) const {
+std::span<const int32_t> Step::widths_of(const Sequence& s, int32_t drafter) {
   const SpeculationParams& p = s.request->speculation;
   if (!p.tree.empty()) return p.tree;
   if (p.mode == SpeculationParams::Mode::kFixed) return {};  // exactly so many, in a chain
+  std::span<const int32_t> own = parts_.drafters[drafter].own_shape();
+  if (!own.empty()) return own;
   return parts_.speculation_tree;
 }
 
@@ -181,6 +183,9 @@ void Step::commit_planes(Row* row) {
                        &figures_.n_recomputed_draft);
       kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, s->n_tokens() - 1), salt);
     }
+    for (Drafter* d = &drafter; d->inner() != nullptr; d = d->inner())
+      if (d->inner()->plane() >= 0 && !d->inner()->absorbs())
+        kv_.commit(&s->table, d->inner()->plane(), s->tokens, d->filled_inside(*s), salt);
   }
   if (row->plan.n_rows == 0) return;
   count_recomputed(s->kv_len, s->kv_len + row->plan.n_rows, &s->target_high,

@@ -12,6 +12,7 @@
 #include "speculation/alpha_control.h"
 #include "speculation/draft_length.h"
 #include "speculation/drafter_choice.h"
+#include "speculation/measured_choice.h"
 
 namespace pf {
 

@@ -206,6 +206,7 @@ void clear(AcceptResult* out) {
   out->origins.clear();
   out->logprobs.clear();
   out->path.clear();
+  out->argmax.clear();
   out->n_accepted = 0;
   out->losses.clear();
   out->ended = false;
@@ -229,11 +230,20 @@ bool read_row(const AcceptInput& in, int32_t node, int32_t n_generated, std::vec
   return !p->p.empty();
 }
 
+void find_watched(const AcceptInput& in, std::vector<int32_t>* out) {
+  if (in.watched == 0) return;
+  for (int32_t n = 0; n < in.tree->size(); ++n) {
+    std::span<const float> row = in.logits[n + 1].span();
+    out->push_back(in.watched >> n & 1 && all_finite(row) ? argmax(row) : -1);
+  }
+}
+
 }  // namespace
 
 void accept(const AcceptInput& in, AcceptResult* out) {
   check(in.max_tokens >= 1, "a sequence without room for a token was asked for one");
   clear(out);
+  find_watched(in, &out->argmax);
   const DraftTree& tree = *in.tree;
   std::vector<float> ruled;
   std::vector<int32_t> children;

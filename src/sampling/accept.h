@@ -29,6 +29,7 @@ struct AcceptInput {
   bool want_logprobs = false;
   int32_t n_top_logprobs = 0;
   int32_t max_tokens = 0;  // >= 1: what request and context still allow
+  uint64_t watched = 0;    // nodes whose likeliest next token is wanted, a bit each
 };
 
 struct AcceptResult {
@@ -37,9 +38,10 @@ struct AcceptResult {
   std::vector<TokenLogprob> logprobs;  // one per token when wanted
   std::vector<int32_t> path;           // accepted nodes that `tokens` still holds, root first
   int32_t n_accepted = 0;              // nodes kept before any cut by a stop
-  std::vector<float> losses;  // one per token: mass kept beyond the exact rule; empty: none
-  bool ended = false;         // the last token is an end id
-  bool finite = true;         // false: a needed row held NaN or infinity; tokens end before it
+  std::vector<float> losses;    // one per token: mass kept beyond the exact rule; empty: none
+  std::vector<int32_t> argmax;  // by node, of the raw logits; -1: not wanted, or not finite
+  bool ended = false;           // the last token is an end id
+  bool finite = true;           // false: a needed row held NaN or infinity; tokens end before it
 
   double loss() const { return std::accumulate(losses.begin(), losses.end(), 0.0); }
 };

@@ -46,6 +46,31 @@ std::vector<TokenProbability> rank(const GrowthPoint& at,
   return q;
 }
 
+// A draw of q by way of the cheap token x, which was drawn from `from` (empty: it is the only one):
+// x itself, or one of what q has beyond it. Says whether x was kept.
+bool judge(const std::vector<TokenProbability>& q, int32_t x,
+           std::span<const TokenProbability> from, double coin, double u, size_t* chosen) {
+  auto of = [](std::span<const TokenProbability> law, int32_t token) {
+    for (const TokenProbability& e : law)
+      if (e.token == token) return e.probability;
+    return 0.0f;
+  };
+  auto at = std::find_if(q.begin(), q.end(), [&](auto& e) { return e.token == x; });
+  float qx = at == q.end() ? 0 : at->probability, cx = from.empty() ? 1 : of(from, x);
+  if (coin * cx < qx) {
+    *chosen = static_cast<size_t>(at - q.begin());
+    return true;
+  }
+  std::vector<TokenProbability> left = q;
+  double total = 0;
+  for (TokenProbability& e : left) {
+    float c = from.empty() ? (e.token == x ? 1.0f : 0.0f) : of(from, e.token);
+    total += e.probability = std::max(0.0f, e.probability - c);
+  }
+  *chosen = pick(total > 1e-7 ? left : q, u);  // below that it is the rounding of the sums
+  return false;
+}
+
 }  // namespace
 
 int32_t add_children(const GrowthPoint& at, std::span<const TokenProbability> top_logits,
@@ -66,6 +91,39 @@ int32_t add_children(const GrowthPoint& at, std::span<const TokenProbability> to
       tree->add(e.token, at.node, first_q, e.probability);
     else
       tree->add_one_hot(e.token, at.node, e.probability);
+  }
+  return n;
+}
+
+int32_t filter_chain(const FilterInput& in, DraftTree* tree) {
+  GrowthPoint at = in.root;
+  const DraftTree& cheap = *in.cheap;
+  bool drawn = !at.params->greedy() && !at.coupled;
+  uint32_t ordinal = in.level << 14;  // above those of add_children
+  int32_t n = 0;
+  for (bool kept = true; kept && n < in.max_nodes; ++n) {
+    if (in.rows[static_cast<size_t>(n)].empty()) break;
+    std::vector<TokenProbability> q = rank(at, in.rows[static_cast<size_t>(n)], *tree);
+    if (q.empty()) break;
+    auto u = [&](uint32_t i) {
+      return noise_uniform(at.key, at.position, Purpose::kDraft, ordinal + i);
+    };
+    bool judged = n < cheap.size();
+    int32_t x = judged ? cheap.tokens[static_cast<size_t>(n)] : -1;
+    size_t chosen = 0;
+    if (!drawn)
+      kept = judged && q[0].token == x;
+    else if (judged)
+      kept = judge(q, x, cheap.q(n), u(0), u(1), &chosen);
+    else
+      chosen = pick(q, u(1)), kept = false;
+    TokenProbability e = q[chosen];
+    int32_t first_q = static_cast<int32_t>(tree->q_entries.size());
+    if (drawn) tree->q_entries.insert(tree->q_entries.end(), q.begin(), q.end());
+    tree->add(e.token, at.node, first_q, e.probability);
+    at.node = n;
+    ++at.position;
+    ++at.n_generated;
   }
   return n;
 }

@@ -26,4 +26,20 @@ struct GrowthPoint {
 int32_t add_children(const GrowthPoint& at, std::span<const TokenProbability> top_logits,
                      int32_t n_children, DraftTree* tree);
 
+// A cheap draft's chain judged by a better draft as the target judges drafts: its tokens are kept
+// while u < q(x) / cheap q(x), then comes one token of what is left, or one more when all are kept.
+// What is added to `tree` is a sample of the better draft, so its q is that draft's (SPECULATION
+// section 1, "cascade"). Greedy and coupled requests keep while equal, one-hot.
+struct FilterInput {
+  GrowthPoint root;                  // node: kRoot
+  const DraftTree* cheap = nullptr;  // a chain; may be empty
+  // Of the better draft: its most likely tokens behind the root, then behind each cheap node, as
+  // for add_children. An empty row ends the draft: it was not finite.
+  std::span<const std::vector<TokenProbability>> rows;
+  int32_t max_nodes = 0;
+  uint32_t level = 1;  // 1, 2, ...: drafts that judge above each other draw apart
+};
+// Returns how many nodes were added. Requires: an empty tree, rows.size() > cheap->size().
+int32_t filter_chain(const FilterInput& in, DraftTree* tree);
+
 }  // namespace pf

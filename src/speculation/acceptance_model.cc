@@ -13,7 +13,7 @@ constexpr float kServerPrior = 4;     // samples that the level before is worth
 constexpr float kFactorPrior = 4;     // expected tokens that "as the server's average" is worth
 constexpr float kSequencePrior = 16;  // samples that factor times server's average is worth
 constexpr float kDoubtSteps = 64;     // without a draft until the most doubt counts
-constexpr float kMostDoubt = 2;       // standard deviations
+constexpr float kMostDoubt = 1.5f;    // standard deviations
 constexpr float kDeadRate = 0.05f;    // SPECULATION section 5
 constexpr float kDeadSamples = 100;   // levels offered before a drafter can be called dead
 constexpr float kLeast = 0.001f, kMost = 0.995f;
@@ -42,7 +42,8 @@ void AcceptanceModel::estimate(const DraftHistory& h, int32_t drafter, int32_t m
   float factor = (h.found + kFactorPrior) / (h.expected + kFactorPrior);
   for (size_t d = 0; d < out.size(); ++d) {
     size_t i = std::min<size_t>(d, kMaxDraftDepth - 1);
-    float prior = std::clamp(out[d] * factor, kLeast, kMost);
+    float prior = out[d] = std::clamp(out[d] * factor, kLeast, kMost);
+    if (match < kClasses) continue;  // what is known of its levels is of longer matches
     out[d] = (h.kept[i] + kSequencePrior * prior) / (h.tried[i] + kSequencePrior);
   }
   // Who drafts nothing learns nothing: the longer that lasts, the more of the doubt counts for it.
@@ -68,7 +69,7 @@ void AcceptanceModel::observe(int32_t drafter, int32_t match, int32_t depth, int
   for (size_t i = 0; i < n_reached; ++i) {
     float kept = static_cast<int32_t>(i) < n_kept ? 1 : 0;
     h->expected += prior[i], h->found += kept;
-    h->tried[i] += 1, h->kept[i] += kept;
+    if (match >= kClasses) h->tried[i] += 1, h->kept[i] += kept;
     cells[i].tried += 1, cells[i].kept += kept;
   }
   Count& r = recent_[static_cast<size_t>(drafter)];

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kPrices = 32;  // four per octave, from 4 tokens per row down to 1/64
 constexpr double kLeastGain = 1.01;
-constexpr size_t kMaxDrafters = 4;  // in one step; further ones count at the cost of the last
+constexpr uint32_t kAll = ~0u;
+constexpr size_t kMaxDrafters = 16;  // in one step; further ones count at the cost of the last
 
 // Prices fall with their index: 0 is the dearest. The upper bits of a float are its logarithm.
 int price_of(float worth) {
@@ -21,8 +22,8 @@ int price_of(float worth) {
 
 // What one level of one drafter holds at one price and above.
 struct Sum {
-  int32_t n_sequences = 0, n_nodes = 0;
-  float tokens = 0;
+  int32_t n_nodes;
+  float tokens;
 };
 using Level = std::array<Sum, kMaxDraftDepth>;
 
@@ -30,6 +31,7 @@ struct Choice {
   double score = 0, tokens = 0, seconds = 0;
   int price = -1;  // none
   int32_t levels = 0, n_nodes = 0;
+  uint32_t drafters = kAll;  // by place: those that take part
 };
 
 class Search {
@@ -41,20 +43,44 @@ class Search {
   }
 
   // The best by tokens / seconds; with a rate, by tokens - rate * seconds, prompt rows included.
+  // A drafter's passes are paid once whoever takes part; so each is also weighed alone, and left
+  // out.
   Choice best(double rate) const {
+    Choice best = best_of(rate, kAll);
+    auto weigh = [&](uint32_t drafters) {
+      Choice c = best_of(rate, drafters);
+      if (c.score > best.score) best = c;
+    };
+    if (n_drafters_ < 2) return best;
+    uint32_t all = (1u << n_drafters_) - 1;
+    for (size_t d = 0; d < n_drafters_; ++d) weigh(1u << d);
+    for (size_t d = 0; n_drafters_ > 2 && d < n_drafters_; ++d) weigh(all & ~(1u << d));
+    return best;
+  }
+
+  bool takes_part(int32_t drafter, uint32_t drafters) const {
+    for (size_t d = 0; d < n_drafters_; ++d)
+      if (drafters_[d] == drafter) return drafters >> d & 1;
+    return true;
+  }
+
+ private:
+  // With these of the drafters.
+  Choice best_of(double rate, uint32_t drafters) const {
     int32_t others = question_.n_plain_rows + (rate > 0 ? question_.n_prompt_rows : 0);
     Choice best;
+    best.drafters = drafters;
     best.tokens = question_.plain_tokens;
     best.seconds = costs_.target->at(others);
     best.score = score(best, rate) * (rate > 0 ? 1 : kLeastGain);
-    std::array<Level, kMaxDrafters> sums{};
+    std::array<Level, kMaxDrafters> sums;
+    std::fill_n(sums.begin(), n_drafters_, Level{});
     for (int price = 0; price < kPrices; ++price) {
       bool more = false;
       for (size_t d = 0; d < n_drafters_; ++d)
-        for (size_t l = 0; l < kMaxDraftDepth; ++l) {
-          const Sum& from = at_[static_cast<size_t>(price)][d][l];
+        for (size_t l = 0; drafters >> d & 1 && l < kMaxDraftDepth; ++l) {
+          const Sum& from = at_[d][static_cast<size_t>(price)][l];
           if (from.n_nodes == 0) continue;
-          sums[d][l].n_sequences += from.n_sequences;
           sums[d][l].n_nodes += from.n_nodes;
           sums[d][l].tokens += from.tokens;
           more = true;
@@ -64,7 +90,6 @@ class Search {
     return best;
   }
 
- private:
   void add(const DepthCandidate& c) {
     if (c.max_depth <= 0) return;
     size_t d = place_of(c.drafter);
@@ -73,8 +98,7 @@ class Search {
       float tokens = c.weight * c.reach[l];
       price = std::max(price, price_of(tokens / static_cast<float>(c.n_nodes[l])));
       if (price >= kPrices) break;
-      Sum& sum = at_[static_cast<size_t>(price)][d][l];
-      ++sum.n_sequences;
+      Sum& sum = at_[d][static_cast<size_t>(price)][l];
       sum.n_nodes += c.n_nodes[l];
       sum.tokens += tokens;
     }
@@ -85,6 +109,7 @@ class Search {
       if (drafters_[d] == drafter) return d;
     if (n_drafters_ == kMaxDrafters) return kMaxDrafters - 1;
     drafters_[n_drafters_] = drafter;
+    at_[n_drafters_] = {};
     return n_drafters_++;
   }
 
@@ -95,6 +120,7 @@ class Search {
   void try_levels(const std::array<Level, kMaxDrafters>& sums, int price, int32_t others,
                   double rate, Choice* best) const {
     Choice c;
+    c.drafters = best->drafters;
     c.price = price;
     c.tokens = question_.plain_tokens;
     double draft_seconds = 0;
@@ -119,7 +145,7 @@ class Search {
   const StepCosts& costs_;
   size_t n_drafters_ = 0;
   std::array<int32_t, kMaxDrafters> drafters_{};
-  std::array<std::array<Level, kMaxDrafters>, kPrices> at_{};
+  std::array<std::array<Level, kPrices>, kMaxDrafters> at_;  // of those that take part
 };
 
 }  // namespace
@@ -140,6 +166,7 @@ DepthAnswer choose_depths(const DepthQuestion& question, const StepCosts& costs,
   for (DepthCandidate& c : candidates) {
     int price = 0;
     c.depth = 0;
+    if (!search.takes_part(c.drafter, chosen.drafters)) continue;
     for (size_t l = 0; l < static_cast<size_t>(std::min(c.max_depth, chosen.levels)); ++l) {
       price = std::max(price, price_of(c.weight * c.reach[l] / static_cast<float>(c.n_nodes[l])));
       if (price > chosen.price) break;

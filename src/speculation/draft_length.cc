@@ -9,11 +9,23 @@ namespace pf {
 namespace {
 
 constexpr double kSlope = 0.005;         // assumed: of T(1), for each further row
-constexpr double kProbeShare = 0.01;     // of all time, for asking again who drafts nothing
+constexpr double kProbeShare = 0.007;    // of all time, for asking again who drafts nothing
 constexpr double kLeastRowPrice = 0.02;  // of T(1): where noise hides what a row costs
 constexpr double kMostSaved = 0.5;       // steps' worth of it that can be saved up
 constexpr int32_t kProbed = 8;           // sequences asked in one probe
 constexpr int32_t kFirstPlainStep = 16;
+constexpr int32_t kTrialDepth = 4;
+constexpr double kLagRounds = 64;         // that pay for a lag together
+constexpr double kMostLagRow = 1.0 / 16;  // of a draft pass, for a row of a long one
+
+// What it costs to feed so many tokens that the plane lacks: the first pass takes longer, or a pass
+// of its own. Far behind what is measured the curve is a guess, so it is held in bounds.
+double lag_seconds(const CostCurve& draft, int64_t lag) {
+  if (lag <= 1) return 0;
+  auto n = static_cast<double>(lag);
+  double pass = std::min(draft.at(n), draft.at(1) * (1 + n * kMostLagRow));
+  return lag > kInlineCatchupTokens ? pass : std::max(0.0, pass - draft.at(1));
+}
 
 }  // namespace
 
@@ -65,12 +77,12 @@ bool DraftLength::plain_step_is_due(std::span<const DraftAsk> asks) {
   return probed_plain_ = true;
 }
 
-DepthCandidate DraftLength::candidate_of(const DraftAsk& ask) const {
+DepthCandidate DraftLength::candidate_of(const DraftAsk& ask, const DraftHistory& history) const {
   DepthCandidate c;
   c.drafter = ask.drafter;
   c.max_depth = std::min(ask.max_depth, kMaxDraftDepth);
   c.weight = ask.weight;
-  acceptance_.estimate(*ask.history, ask.drafter, ask.match,
+  acceptance_.estimate(history, ask.drafter, ask.match,
                        std::span(c.reach).first(static_cast<size_t>(std::max(0, c.max_depth))));
   float reach = 1;
   int32_t level = 1, total = 0;
@@ -84,17 +96,59 @@ DepthCandidate DraftLength::candidate_of(const DraftAsk& ask) const {
   return c;
 }
 
+DraftForecast DraftLength::forecast(const DraftAsk& ask, int32_t n_sequences) const {
+  DraftHistory history = *ask.history;
+  history.n_idle = 0;
+  DepthCandidate c = candidate_of(ask, history);
+  const CostCurve& draft = drafts_[static_cast<size_t>(ask.drafter)];
+  int32_t given = ask.fixed || options_.rule == LengthRule::kFixed ? c.max_depth
+                  : options_.rule == LengthRule::kWindow           ? window_.length()
+                  : options_.rule == LengthRule::kRate             ? rate_.length()
+                                                                   : 0;
+  given = std::min(given, c.max_depth);
+  DraftForecast best;
+  best.lag_seconds = lag_seconds(draft, ask.lag);
+  // Who has written so much without it is expected to go on for a while.
+  double rounds = std::max(kLagRounds, 0.25 * static_cast<double>(ask.lag));
+  best.lag_share =
+      best.lag_seconds / std::clamp(0.5 * static_cast<double>(ask.n_left), 1.0, rounds);
+  best.n_nodes = c.n_nodes;
+  double draft_seconds = 0;
+  float tokens = 1;
+  for (int32_t d = 0, rows = n_sequences; d < c.max_depth; ++d) {
+    auto i = static_cast<size_t>(d);
+    tokens += c.reach[i];
+    rows += n_sequences * c.n_nodes[i];
+    draft_seconds += draft.at(n_sequences * c.n_nodes[i]);
+    double speed = tokens / (draft_seconds + target_.at(rows) + best.lag_share * n_sequences);
+    if (d < kTrialDepth) best.trial_depth = d + 1, best.trial_tokens = tokens;
+    if (given > 0 ? d + 1 != given : speed <= best.speed) continue;
+    best.speed = speed;
+    best.depth = d + 1;
+    best.tokens = tokens;
+  }
+  if (best.depth > best.trial_depth || given > 0)
+    best.trial_depth = best.depth, best.trial_tokens = best.tokens;
+  best.pays = best.speed * target_.at(n_sequences) > 1;
+  return best;
+}
+
 void DraftLength::plan_adaptive(const StepOutlook& outlook, std::span<DraftAsk> asks) {
   candidates_.clear();
   DepthQuestion question{outlook.n_plain_rows, outlook.n_prompt_rows,
                          std::max(0, outlook.max_rows - outlook.n_plain_rows),
                          static_cast<float>(outlook.n_decoding)};
   for (const DraftAsk& ask : asks) {
-    candidates_.push_back(candidate_of(ask));
+    candidates_.push_back(candidate_of(ask, *ask.history));
     question.plain_tokens += ask.weight - 1;
+    // A plane that lags far is caught up for what is known of its drafter, not on a doubt.
+    if (ask.lag > kInlineCatchupTokens && !forecast(ask, std::max(1, outlook.n_decoding)).pays)
+      candidates_.back().max_depth = 0;
   }
   DepthAnswer chosen = choose_depths(question, {&target_, drafts_}, candidates_);
-  for (size_t i = 0; i < asks.size(); ++i) asks[i].depth = candidates_[i].depth;
+  for (size_t i = 0; i < asks.size(); ++i)
+    asks[i].depth =
+        std::max(candidates_[i].depth, std::min(asks[i].least_depth, asks[i].max_depth));
   probe(outlook, chosen, asks);
 }
 
@@ -104,7 +158,7 @@ void DraftLength::probe(const StepOutlook& outlook, const DepthAnswer& chosen,
                         std::span<DraftAsk> asks) {
   idle_.clear();
   for (size_t i = 0; i < asks.size(); ++i)
-    if (asks[i].depth == 0 && candidates_[i].max_depth > 0) idle_.push_back(i);
+    if (asks[i].depth == 0 && asks[i].max_depth > 0) idle_.push_back(i);
   if (idle_.empty() || savings_ <= 0) return;
   auto longer = [&](size_t a, size_t b) {
     return asks[a].history->n_idle > asks[b].history->n_idle;
@@ -119,7 +173,7 @@ void DraftLength::probe(const StepOutlook& outlook, const DepthAnswer& chosen,
     int32_t n_nodes = candidates_[idle_[i]].n_nodes[0];
     auto n_before = static_cast<double>(i);
     double price = draft.at(n_before + 1) - draft.at(n_before);
-    if (ask.lag > kInlineCatchupTokens) price += draft.at(static_cast<double>(ask.lag));
+    price += lag_seconds(draft, ask.lag);
     price += std::max(target_.at(rows + n_nodes) - target_.at(rows),
                       kLeastRowPrice * n_nodes * target_.at(1));
     if (price > savings_) {

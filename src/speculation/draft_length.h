@@ -30,7 +30,24 @@ struct DraftAsk {
   std::span<const int32_t> widths = {};  // of the tree; empty: a chain
   int64_t lag = 0;                       // committed tokens that the drafter's plane lacks
   float weight = 1;                      // worth of its tokens, see weight_of_slack
+  bool fixed = false;                    // max_depth exactly, whatever the rule
+  int64_t n_left = INT64_MAX;            // tokens that may come
+  int32_t least_depth = 0;               // what is drafted even where it does not pay
   int32_t depth = 0;
+};
+
+// What one offer would come to.
+struct DraftForecast {
+  int32_t depth = 0;  // >= 1 where anything can be drafted
+  float tokens = 1;   // expected of the round
+  double speed = 0;   // tokens per second of the sequence when all sequences do likewise
+  bool pays = false;  // that is more than without a draft
+  // The same of a trial, which goes deep enough to tell something of the levels.
+  int32_t trial_depth = 0;
+  float trial_tokens = 1;
+  double lag_seconds = 0;                         // to feed what its plane lacks
+  double lag_share = 0;                           // of one round in them, when it goes on to serve
+  std::array<int32_t, kMaxDraftDepth> n_nodes{};  // by level
 };
 
 // The step that the asks are for.
@@ -64,8 +81,8 @@ struct StepReport {
 float weight_of_slack(int64_t slack_us, double left_us);
 
 // How many tokens every sequence drafts. Knows neither models nor clocks: costs and acceptance come
-// in as data. adaptive: choose_depths over measured costs; besides, probes, paid out of 1 % of the
-// time, ask again those who draft nothing; and one step in probe_steps runs with K = 0.
+// in as data. adaptive: choose_depths over measured costs; besides, probes, paid out of 0.8 % of
+// the time, ask again those who draft nothing; and one step in probe_steps runs with K = 0.
 class DraftLength {
  public:
   explicit DraftLength(const DraftLengthOptions& options);
@@ -79,6 +96,11 @@ class DraftLength {
   void learn_target(int32_t n_rows, double seconds);
   void learn_draft(int32_t drafter, int32_t n_rows, double seconds);
 
+  // The depth >= 1 with the most tokens per second if n_sequences sequences did likewise (the
+  // rule's own depth where that does not follow costs), without the benefit of the doubt.
+  DraftForecast forecast(const DraftAsk& ask, int32_t n_sequences) const;
+
+  int32_t n_drafters() const { return static_cast<int32_t>(drafts_.size()); }
   const CostCurve& target_cost() const { return target_; }
   const CostCurve& draft_cost(int32_t drafter) const {
     return drafts_[static_cast<size_t>(drafter)];
@@ -91,7 +113,7 @@ class DraftLength {
   void probe(const StepOutlook& outlook, const DepthAnswer& chosen, std::span<DraftAsk> asks);
   bool plain_step_is_due(std::span<const DraftAsk> asks);
   void learn_costs(const StepReport& report);
-  DepthCandidate candidate_of(const DraftAsk& ask) const;
+  DepthCandidate candidate_of(const DraftAsk& ask, const DraftHistory& history) const;
 
   DraftLengthOptions options_;
   CostCurve target_;

@@ -19,6 +19,7 @@ struct DraftTask {
   std::span<const int32_t> widths;  // empty: a chain
   AcceptPolicy policy;
   const SamplingParams* params = nullptr;  // the draft's: temperature may differ from the request's
+  int32_t deepest = kMaxTreeNodes;         // levels that request and contexts allow
 
   // Levels that n_draft nodes of this shape have; one that is begun counts. Whoever proposes a
   // chain where a tree was asked for goes no deeper: positions behind that may be beyond the
@@ -74,6 +75,16 @@ class Drafter {
   // sequences that had rows, before their blocks can be shared; and its plane needs no catch-up.
   virtual bool absorbs() const { return false; }
   virtual void absorb(std::span<AbsorbTask>, const Backend&) {}
+  // The drafter whose tokens it filters, if any, and how far that one's plane is filled for a
+  // sequence that it has just proposed for.
+  virtual Drafter* inner() { return nullptr; }
+  virtual int64_t filled_inside(const Sequence&) const { return 0; }
+  // Widths of the tree that it draws by itself, where the request fixes none; empty: as asked.
+  virtual std::span<const int32_t> own_shape() const { return {}; }
+  // Nodes of its last proposal behind which it wants to know the target's likeliest token, a bit
+  // each; `see` is told them once the round's n_new tokens are committed, by node (-1: not known).
+  virtual uint64_t watched(const Sequence&) const { return 0; }
+  virtual void see(const Sequence&, std::span<const int32_t> /*argmax*/, int64_t /*n_new*/) {}
   // The second sequence begins as a copy of the first, whose prompt it shares.
   virtual void fork(const Sequence&, const Sequence&) {}
   // The first blocks' K and V appear in the second ones, in its plane too.

@@ -12,14 +12,10 @@ bool DrafterChoice::allowed(const Sequence& sequence, int32_t drafter) const {
          std::find(wanted.begin(), wanted.end(), d.name()) != wanted.end();
 }
 
-int32_t DrafterChoice::choose(const Sequence& sequence) {
-  for (int32_t i = 0; i < size(); ++i) {
-    Drafter& d = *drafters_[static_cast<size_t>(i)];
-    if (allowed(sequence, i) && sequence.n_tokens() < d.max_context() &&
-        d.match_length(sequence) > 0)
-      return i;
-  }
-  return kNobody;
+int32_t DrafterChoice::match(const Sequence& sequence, int32_t drafter) {
+  Drafter& d = *drafters_[static_cast<size_t>(drafter)];
+  if (!allowed(sequence, drafter) || sequence.n_tokens() >= d.max_context()) return 0;
+  return d.match_length(sequence);
 }
 
 }  // namespace pf

@@ -12,7 +12,7 @@
 
 namespace pf {
 
-// The resident drafters, in the server's order of preference, and who serves whom.
+// The resident drafters, in the server's order of preference, and whom they may serve.
 class DrafterChoice {
  public:
   static constexpr int32_t kNobody = -1;
@@ -21,8 +21,9 @@ class DrafterChoice {
   int32_t size() const { return static_cast<int32_t>(drafters_.size()); }
   Drafter& operator[](int32_t i) { return *drafters_[static_cast<size_t>(i)]; }
 
-  // The first drafter of the request's list (else of the server's) that has something to say now.
-  int32_t choose(const Sequence& sequence);
+  // Drafter::match_length of one that may serve the sequence: it is on the request's list, if there
+  // is one, and the context is not too long for it; else 0.
+  int32_t match(const Sequence& sequence, int32_t drafter);
 
   // Only those whose names are listed serve from now on.
   void allow(std::vector<std::string> names) { names_ = std::move(names); }

@@ -51,6 +51,11 @@ class ModelDrafter final : public Drafter {
   }
 
   Backend& backend() { return *model_; }
+  // Shorter texts stand in its plane as they are; 0: none does.
+  int64_t plane_context() const {
+    bool as_they_are = options_.plane >= 0 && options_.n_known == 0 && options_.vocabulary.empty();
+    return as_they_are ? options_.max_context - (windows_ ? kMaxTreeNodes : 0) : 0;
+  }
   // Tokens that a text in blocks 0, 1, 2, ... of the model may have.
   int64_t room_tokens() const;
   const DraftWindows* windows() const { return windows_.get(); }

@@ -44,6 +44,57 @@ TEST(Control, AdaptiveLengthsChangeNoWord) {
       }
 }
 
+// Everybody resides; whoever is chosen changes no word, and each round is counted for who drafted.
+TEST(Control, AMeasuredChoiceAmongAllDraftersChangesNoWord) {
+  const std::vector<std::vector<std::string>> lists = {
+      {"eagle"}, {"lookahead"}, {"early-exit", "suffix"}, {"cascade", "model"}};
+  for (float temperature : {0.0f, 0.8f})
+    for (int32_t n_blocks : {700, 120}) {
+      HarnessOptions o = restless(45);
+      o.eagle_agreement = 50, o.exit_agreement = 30;
+      o.suffix = o.lookahead = o.cascade = true;
+      o.n_blocks = n_blocks;
+      Harness h(o);
+      std::map<uint64_t, Request> asked;
+      for (int32_t i = 0; i < 24; ++i) {
+        auto r = h.request(prompt_of(5 + 13 * (i % 5), static_cast<uint32_t>(i)), 80);
+        r->sampling.temperature = temperature;
+        r->has_seed = temperature > 0;
+        if (i % 2 == 1) r->speculation.drafters = lists[static_cast<size_t>(i / 2) % 4];
+        asked.emplace(r->ticket, *r);
+        h.submit(std::move(r));
+        if (i % 3 == 0) h.run_step();
+      }
+      h.run();
+      std::vector<int64_t> rounds(h.step->snapshot().rounds_per_drafter.size(), 0);
+      for (auto& [ticket, request] : asked) {
+        const Reply& reply = h.replies[{ticket, 0}];
+        EXPECT_EQ(reply.tokens, plain_run(h.options.model, request, 0, 256).tokens);
+        for (size_t d = 0; d < reply.speculation.rounds_per_drafter.size(); ++d)
+          rounds[d] += reply.speculation.rounds_per_drafter[d];
+      }
+      Snapshot s = h.step->snapshot();
+      EXPECT_EQ(rounds, s.rounds_per_drafter);
+      int64_t all = 0, n_used = 0;
+      for (int64_t n : rounds) all += n, n_used += n > 0;
+      EXPECT_EQ(all, s.n_draft_rounds);
+      EXPECT_GE(n_used, 5) << "of seven";
+    }
+}
+
+// The first one of the list is next to useless and dearer.
+TEST(Control, WhoeverPaysDrafts) {
+  HarnessOptions o{.draft_agreement = 60, .eagle_agreement = 2, .k = 6, .length = kAdaptive};
+  o.target_us = [](int32_t rows) { return 1000 + 10 * rows; };
+  o.draft_us = [](int32_t) { return 50; };
+  Harness h(o);
+  for (int32_t i = 0; i < 4; ++i) h.submit(h.request(prompt_of(20, static_cast<uint32_t>(i)), 200));
+  h.run();
+  std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
+  EXPECT_GT(rounds[1], 5 * rounds[0]);
+  EXPECT_GT(h.step->snapshot().speedup, 1.8);
+}
+
 // First and second token of requests without a seed, against the model's own law.
 TEST(Control, AdaptiveLengthsKeepTheLawOfRejection) {
   HarnessOptions o = restless(30);

@@ -9,8 +9,10 @@
 
 #include "engine/hash_model.h"
 #include "engine/step.h"
+#include "speculation/cascade_drafter.h"
 #include "speculation/eagle_drafter.h"
 #include "speculation/early_exit_drafter.h"
+#include "speculation/lookahead_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
@@ -23,7 +25,11 @@ struct HarnessOptions {
   int32_t draft_agreement = -1;  // of 64; < 0: no model drafter
   int32_t eagle_agreement = -1;  // the same of a head over the target's hidden states
   int32_t exit_agreement = -1;   // and of an early exit
-  bool predicted = false, ngram = false, suffix = false;
+  bool predicted = false, ngram = false, suffix = false, lookahead = false;
+  // N-grams filtered by the model, which drafts by itself too unless it is `cascade_only`; with
+  // inner_agreement >= 0 a second model filters them before.
+  bool cascade = false, cascade_only = false;
+  int32_t inner_agreement = -1;
   int32_t k = 0;
   std::vector<int32_t> tree = {};
   int32_t n_blocks = 512, block_tokens = 4;
@@ -59,7 +65,8 @@ class Harness {
  public:
   explicit Harness(const HarnessOptions& o) : options(o), inbox(4096), outbox(1 << 16) {
     StepParts parts;
-    int32_t n_planes = 1 + (o.draft_agreement >= 0 && o.draft_in_tables) + (o.eagle_agreement >= 0);
+    int32_t n_planes = 1 + (o.draft_agreement >= 0 && o.draft_in_tables) +
+                       (o.inner_agreement >= 0) + (o.eagle_agreement >= 0);
     parts.kv = {o.n_blocks, o.block_tokens, n_planes, o.prefix_caching};
     parts.scheduler = {o.max_num_seqs, o.max_num_batched_tokens};
     auto backend =
@@ -71,6 +78,7 @@ class Harness {
     if (o.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(o.draft_agreement >= 0 ? 2 : 1));
     if (o.suffix)
       parts.drafters.add(std::make_unique<SuffixDrafter>(o.draft_agreement >= 0 ? 2 : 1));
+    if (o.lookahead) parts.drafters.add(std::make_unique<LookaheadDrafter>());
     if (o.eagle_agreement >= 0) {
       HashModel m = o.model;
       m.agreement = o.eagle_agreement;
@@ -83,34 +91,19 @@ class Harness {
     }
     if (o.exit_agreement >= 0)
       parts.drafters.add(std::make_unique<EarlyExitDrafter>(target, o.exit_agreement));
-    if (o.draft_agreement >= 0) {
-      HashModel m = o.model;
-      m.agreement = o.draft_agreement;
-      if (!o.vocabulary.empty()) {
-        m.vocabulary = static_cast<int32_t>(o.vocabulary.to_target.size());
-        m.known_as = options.vocabulary.to_target;
-      }
-      int32_t n_blocks = (o.draft_in_tables ? o.n_blocks : 0) + o.n_window_blocks;
-      auto model = std::make_unique<HashBackend>(m, n_blocks, o.block_tokens, o.draft_context);
-      draft = model.get();
-      ModelDrafter::Options d;
-      d.name = "model";
-      d.plane = o.draft_in_tables ? 1 : -1;
-      d.max_context = o.draft_context;
-      d.windows = {o.window_tokens, o.draft_in_tables ? o.n_blocks : 0, o.n_window_blocks,
-                   o.block_tokens};
-      d.vocabulary = o.vocabulary;
-      d.max_rows = o.max_num_batched_tokens;
-      d.overlaps = o.overlaps;
-      auto drafter = std::make_unique<ModelDrafter>(std::move(d), std::move(model));
-      draft_model = drafter.get();
-      parts.drafters.add(std::move(drafter));
-    }
+    if (o.draft_agreement >= 0) add_model(&parts);
     parts.max_context = o.max_context;
     parts.num_speculative_tokens = o.k;
     parts.speculation_tree = o.tree;
     parts.draft_temperature = o.draft_temperature;
     parts.length = o.length;
+    // As the loader says it: those that run no model cost next to nothing.
+    if (parts.length.cost_ratios.empty())
+      for (int32_t d = 0; d < parts.drafters.size(); ++d) {
+        std::string name = parts.drafters[d].name();
+        bool copies = name == "predicted" || name == "ngram" || name == "suffix";
+        parts.length.cost_ratios.push_back(copies ? 0.002f : 0.1f);
+      }
     parts.dynamic_alpha = o.dynamic_alpha;
     auto takes = [this](const std::function<int64_t(int32_t)>& us) {
       return [this, &us](int32_t rows) { clock.advance_us(us(rows)); };
@@ -118,6 +111,51 @@ class Harness {
     if (o.target_us) target->on_pass = takes(options.target_us);
     if (o.draft_us && draft != nullptr) draft->on_pass = takes(options.draft_us);
     step = std::make_unique<Step>(std::move(parts), clock, &inbox, &outbox);
+  }
+
+  std::unique_ptr<HashBackend> hash_draft(int32_t agreement) {
+    const HarnessOptions& o = options;
+    HashModel m = o.model;
+    m.agreement = agreement;
+    if (!o.vocabulary.empty()) {
+      m.vocabulary = static_cast<int32_t>(o.vocabulary.to_target.size());
+      m.known_as = options.vocabulary.to_target;
+    }
+    int32_t n_blocks = (o.draft_in_tables ? o.n_blocks : 0) + o.n_window_blocks;
+    return std::make_unique<HashBackend>(m, n_blocks, o.block_tokens, o.draft_context);
+  }
+  void add_model(StepParts* parts) {
+    const HarnessOptions& o = options;
+    auto model = hash_draft(o.draft_agreement);
+    draft = model.get();
+    if (o.cascade) {
+      CascadeDrafter::Options c{"cascade", 1, o.draft_context, o.max_num_batched_tokens};
+      std::unique_ptr<Drafter> cheap = std::make_unique<NgramDrafter>(1);
+      if (o.inner_agreement >= 0) {
+        auto inner = hash_draft(o.inner_agreement);
+        HashBackend* judge = inner.get();
+        CascadeDrafter::Options below = c;
+        below.plane = 2;
+        cheap = std::make_unique<CascadeDrafter>(below, std::move(cheap), judge, std::move(inner));
+      }
+      std::unique_ptr<Backend> own;
+      if (o.cascade_only) own = std::move(model);
+      parts->drafters.add(
+          std::make_unique<CascadeDrafter>(c, std::move(cheap), draft, std::move(own)));
+    }
+    if (o.cascade_only) return;
+    ModelDrafter::Options d;
+    d.name = "model";
+    d.plane = o.draft_in_tables ? 1 : -1;
+    d.max_context = o.draft_context;
+    d.windows = {o.window_tokens, o.draft_in_tables ? o.n_blocks : 0, o.n_window_blocks,
+                 o.block_tokens};
+    d.vocabulary = o.vocabulary;
+    d.max_rows = o.max_num_batched_tokens;
+    d.overlaps = o.overlaps;
+    auto drafter = std::make_unique<ModelDrafter>(std::move(d), std::move(model));
+    draft_model = drafter.get();
+    parts->drafters.add(std::move(drafter));
   }
 
   std::unique_ptr<Request> request(std::vector<int32_t> prompt, int32_t max_new = 40) {

@@ -149,7 +149,11 @@ TEST_P(Lossless, EagleHeadOfEveryQualityShapeAndBatch) {
 
 TEST_P(Lossless, EagleHeadFillsItsPlaneWhileNgramsDraft) {
   for (const auto& tree : {std::vector<int32_t>{}, std::vector<int32_t>{2, 2}}) {
-    Harness h({.eagle_agreement = 64, .ngram = true, .k = 4, .tree = tree});
+    Harness h({.eagle_agreement = 64,
+               .ngram = true,
+               .k = 4,
+               .tree = tree,
+               .length = {.cost_ratios = {0.002f, 3}}});  // the head where nothing matches
     expect_plain(&h, 24, GetParam());
     std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
     EXPECT_GT(rounds[0], 0);
@@ -230,6 +234,73 @@ TEST_P(Lossless, SuffixChainsAndTreesThatRememberEarlierOutputs) {
           EXPECT_GT(again.speculation.accepted, 10 * n);
         }
       }
+}
+
+TEST_P(Lossless, LookaheadOfEveryDepthAndBatch) {
+  for (int32_t k : {1, 2, 5, 10})
+    for (int32_t n : {1, 7, 33}) {
+      Harness h({.lookahead = true, .k = k, .n_blocks = 600, .max_num_batched_tokens = 160});
+      EXPECT_GT(expect_plain(&h, n, GetParam()).speculation.drafted, 0);
+    }
+}
+
+// A tree of its own up to the end of the context, and a chain's worth of rows where the request
+// fixes their number.
+TEST_P(Lossless, LookaheadStaysInsideTheContext) {
+  for (bool fixed : {false, true}) {
+    Harness h({.lookahead = true, .k = 4, .n_blocks = 90, .max_context = 60});
+    Reply all = expect_plain(&h, 9, GetParam(), [&](Request* r) {
+      if (!fixed) return;
+      r->speculation.mode = SpeculationParams::Mode::kFixed;
+      r->speculation.n_draft_tokens = 7;
+    });
+    EXPECT_GT(all.speculation.drafted, 0);
+  }
+}
+
+// With a model that is the target everything is kept: so its plane was right in every slot. In
+// between nobody drafts where no n-gram matches, so that the plane lags.
+TEST_P(Lossless, CascadeOfEveryQualityDepthAndBatch) {
+  for (int32_t inner : {-1, 40})
+    for (int32_t agreement : {0, 40, 64})
+      for (int32_t k : {1, 2, 4, 8})
+        for (int32_t n : {1, 7, 33}) {
+          Harness h({.draft_agreement = agreement,
+                     .cascade = true,
+                     .cascade_only = true,
+                     .inner_agreement = inner,
+                     .k = k});
+          for (int32_t again = 0; again < 2; ++again) {  // the second time with prefix hits
+            Reply all = expect_plain(&h, n, GetParam());
+            EXPECT_GT(all.speculation.drafted, 0);
+            if (agreement == 64 && !GetParam().penalties) {
+              EXPECT_EQ(all.speculation.accepted, all.speculation.drafted);
+            }
+          }
+        }
+}
+
+TEST_P(Lossless, CascadeBesideItsOwnModelAfterForcedPreemption) {
+  for (int32_t inner : {-1, 50}) {
+    Harness h(
+        {.draft_agreement = 50, .cascade = true, .inner_agreement = inner, .k = 5, .n_blocks = 90});
+    expect_plain(&h, 24, GetParam(), [](Request* r) {
+      r->speculation.drafters = {r->ticket % 2 == 0 ? "model" : "cascade"};
+    });
+    EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+    for (int64_t rounds : h.step->snapshot().rounds_per_drafter) EXPECT_GT(rounds, 0);
+  }
+}
+
+TEST_P(Lossless, ACascadeInPlaceOfATreeStaysInsideTheContext) {
+  Harness h({.draft_agreement = 50,
+             .cascade = true,
+             .cascade_only = true,
+             .k = 3,
+             .tree = {3, 2, 1},
+             .max_context = 60,
+             .draft_context = 50});
+  EXPECT_GT(expect_plain(&h, 9, GetParam()).speculation.drafted, 0);
 }
 
 TEST_P(Lossless, SuffixWhenItMatchesElseModel) {
@@ -330,7 +401,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, Lossless,
                          });
 
 // Two tokens of 50,000 requests without a seed against p(a) p(b | a) worked out from the model.
-void expect_law(HarnessOptions o, const std::vector<int32_t>& predicted = {}) {
+void expect_law(HarnessOptions o, const std::vector<int32_t>& predicted = {},
+                int64_t least_drafted = 50000) {
   o.model.vocabulary = 5;
   o.model.spread = 2;
   o.n_blocks = 4096;
@@ -368,7 +440,7 @@ void expect_law(HarnessOptions o, const std::vector<int32_t>& predicted = {}) {
     ++seen[static_cast<size_t>(reply.tokens[0] * 5 + reply.tokens[1])];
     drafted += reply.speculation.drafted;
   }
-  EXPECT_GT(drafted, 50000);
+  EXPECT_GT(drafted, least_drafted);
   EXPECT_EQ(h.replies.size(), 50000u);
   EXPECT_GT(chi_square_p_value(seen, want), 0.001);
 }
@@ -381,6 +453,15 @@ TEST(Law, RejectionWithAGreedyDraft) {
   expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
 }
 TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
+// Where the first n-gram is not kept a cascade proposes one token alone.
+TEST(Law, RejectionWithACascade) {
+  expect_law({.draft_agreement = 20, .cascade = true, .cascade_only = true, .k = 3}, {}, 40000);
+}
+TEST(Law, RejectionWithACascadeOfThreeLevels) {
+  expect_law(
+      {.draft_agreement = 20, .cascade = true, .cascade_only = true, .inner_agreement = 40, .k = 3},
+      {}, 40000);
+}
 TEST(Law, RejectionWithAnEarlyExit) { expect_law({.exit_agreement = 20, .k = 3}); }
 TEST(Law, RejectionWithAnEagleHead) { expect_law({.eagle_agreement = 20, .k = 3}); }
 TEST(Law, RejectionOverAnEagleHeadsSiblings) {
@@ -391,6 +472,7 @@ TEST(Law, RejectionOverSuffixSiblings) { expect_law({.suffix = true, .k = 2, .tr
 TEST(Law, RejectionWithAPredictedText) {
   expect_law({.predicted = true, .k = 3}, {0, 1, 2, 3, 4, 0, 2, 1, 4});
 }
+TEST(Law, RejectionWithLookahead) { expect_law({.lookahead = true, .k = 3}); }
 TEST(Law, RejectionWithNgrams) { expect_law({.ngram = true, .k = 3}); }
 
 }  // namespace

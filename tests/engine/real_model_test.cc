@@ -146,6 +146,24 @@ TEST_P(RealModel, SuffixesAndAHead) {
   }
 }
 
+TEST_P(RealModel, Lookahead) {
+  for (const char* rule : {"fixed", "adaptive"}) {
+    RealEngine engine({.speculation = {"lookahead"}, .k = 6, .draft_length = rule});
+    for (size_t n : {1, 7}) expect_plain(&engine, n, GetParam());
+    EXPECT_GT(engine.step->snapshot().n_drafted, 0);
+  }
+}
+
+TEST_P(RealModel, ACascadeAndItsModel) {
+  RealEngine engine({.speculation = {"cascade"}, .k = 6});
+  for (size_t n : {1, 7, 16}) expect_plain(&engine, n, GetParam());
+  EXPECT_GT(engine.accepted, 0);
+  std::vector<int64_t> rounds = engine.step->snapshot().rounds_per_drafter;
+  ASSERT_EQ(rounds.size(), 3u) << "predicted, model, cascade";
+  EXPECT_GT(rounds[1], 0);
+  EXPECT_GT(rounds[2], 0);
+}
+
 TEST_P(RealModel, LengthsThatFollowTimeAndAcceptance) {
   for (const char* rule : {"adaptive", "window", "rate"}) {
     RealEngine engine({.speculation = {"ngram", "model"}, .k = 8, .draft_length = rule});
@@ -235,6 +253,8 @@ TEST(RealModelLoad, RefusesWithWhatWhereAndWhatToDo) {
   EXPECT_NE(message([](auto* o) { o->speculation = {"model"}; }).find("--draft"),
             std::string::npos);
   EXPECT_NE(message([](auto* o) { o->speculation = {"eagle"}; }).find("--draft"),
+            std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->speculation = {"cascade"}; }).find("--draft"),
             std::string::npos);
   EXPECT_NE(message([](auto* o) {
               o->speculation = {"eagle"};

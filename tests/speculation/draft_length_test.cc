@@ -55,11 +55,12 @@ struct Outcome {
 // Acceptance of a step is a function of the step's number.
 class Simulation {
  public:
-  Simulation(const Machine& machine, int32_t batch, double noise = 0)
+  Simulation(const Machine& machine, int32_t batch, double noise = 0, bool blind = false)
       : machine_(machine),
         noise_(0, noise),
         histories_(static_cast<size_t>(batch)),
         control_({LengthRule::kAdaptive, 200, {machine.assumed_ratio}}) {
+    if (blind) return;
     // What a server measures before it is ready, one pass each.
     for (int32_t rows = 1; rows <= 128; rows *= 2)
       control_.learn_target(rows, machine.target(rows) * std::exp(noise_(random_)));
@@ -123,7 +124,7 @@ class Simulation {
 // are of the choice and not of luck. The learning is part of it: every point starts with what a
 // server measures at its start.
 void expect_c6(double noise, std::vector<int32_t> batches, int stride, double over_plain,
-               double over_best) {
+               double over_best, bool blind = false) {
   for (const Machine& machine : machines()) {
     std::printf("%s, noise %.0f %%: speed of adaptive over plain | over the best fixed K\n      ",
                 machine.name, 100 * noise);
@@ -135,7 +136,7 @@ void expect_c6(double noise, std::vector<int32_t> batches, int stride, double ov
       std::snprintf(text, sizeof(text), "a=%.1f ", a);
       std::string line = text;
       for (int32_t batch : batches) {
-        Outcome out = Simulation(machine, batch, noise).run(a, 3000);
+        Outcome out = Simulation(machine, batch, noise, blind).run(a, 3000);
         double plain = fixed_speed(machine, a, batch, 0), best = plain;
         for (int32_t k = 1; k <= kDeepest; ++k)
           best = std::max(best, fixed_speed(machine, a, batch, k));
@@ -155,7 +156,13 @@ TEST(DraftLength, IsNeverMuchBelowPlainNorBelowTheBestFixedLength) {
 
 // Every measured time is off by 10 % (log-normal): the goal is not held there at every point, but
 // no choice goes astray. Bounds set after seeing the figures.
-TEST(DraftLength, StaysNearThatOnANoisyMachine) { expect_c6(0.1, {1, 4, 64}, 2, 0.96, 0.93); }
+TEST(DraftLength, StaysNearThatOnANoisyMachine) { expect_c6(0.1, {1, 4, 64}, 2, 0.98, 0.94); }
+
+// A server that has measured nothing before its first step. Bounds set after seeing the figures:
+// the goals are missed by a little where a batch pays for finding the knee.
+TEST(DraftLength, StaysNearThatWithoutAnythingMeasuredBefore) {
+  expect_c6(0, {1, 8, 32}, 2, 0.95, 0.94, true);
+}
 
 TEST(DraftLength, LeavesZeroWhenAcceptanceReturns) {
   Machine machine = machines()[0];
