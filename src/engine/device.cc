@@ -19,8 +19,10 @@ std::string half_type(const EngineOptions& o, Device device) {
   return o.dtype == "fp32" ? "fp32" : "bf16";
 }
 
-Result<std::unique_ptr<Backend>> on_cpu(const ResidentModel& r, ThreadPool& pool) {
+Result<std::unique_ptr<Backend>> on_cpu(const EngineOptions& options, const ResidentModel& r,
+                                        ThreadPool& pool) {
   CpuOptions o;
+  o.int8_kv = options.kv_cache_dtype == "int8";
   o.weights = cpu_weights(r.weights);
   o.n_blocks = r.n_blocks;
   o.block_tokens = r.block_tokens;
@@ -37,6 +39,7 @@ Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const Res
   CudaOptions o;
   o.numbers = options.dtype == "fp16" ? CudaOptions::Numbers::kF16 : CudaOptions::Numbers::kBf16;
   o.int4 = r.weights == "int4";
+  o.int8_kv = options.kv_cache_dtype == "int8";
   o.n_blocks = r.n_blocks;
   o.block_tokens = r.block_tokens;
   o.max_rows = r.max_rows;
@@ -83,7 +86,8 @@ std::string draft_weights(const EngineOptions& o, Device device) {
 
 Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,
                                               const ResidentModel& resident, ThreadPool& pool) {
-  return device == Device::kCuda ? on_cuda(options, resident, pool) : on_cpu(resident, pool);
+  return device == Device::kCuda ? on_cuda(options, resident, pool)
+                                 : on_cpu(options, resident, pool);
 }
 
 }  // namespace pf

@@ -15,8 +15,11 @@ double bytes_per_weight(const std::string& type) {
   return 2;
 }
 
-int64_t kv_bytes(const ModelConfig& c, bool fp32) {
-  return c.n_layers * 2 * c.n_kv_heads * c.head_width * (fp32 ? 4 : 2);
+// Of one token. int8 has a float scale for each head's key and value.
+int64_t kv_bytes(const ModelConfig& c, const EngineOptions& o) {
+  int64_t head =
+      o.kv_cache_dtype == "int8" ? c.head_width + 4 : c.head_width * (o.dtype == "fp32" ? 4 : 2);
+  return c.n_layers * 2 * c.n_kv_heads * head;
 }
 
 std::string megabytes(int64_t bytes) { return std::to_string(bytes >> 20) + " MB"; }
@@ -50,12 +53,12 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target
   MemoryPlan plan;
   plan.available_bytes = available_bytes;
   plan.parts.push_back({"weights of the target (" + type + ")", packed_bytes(target, type)});
-  plan.kv_bytes_per_token = kv_bytes(target.config, fp32);
+  plan.kv_bytes_per_token = kv_bytes(target.config, options);
   for (const Model* draft : drafts) {
     plan.parts.push_back({std::string("weights of the draft ") +
                               (draft->takes_hidden() ? "head (" : "model (") + draft_type + ")",
                           packed_bytes(*draft, draft_type)});
-    plan.kv_bytes_per_token += kv_bytes(draft->config, fp32);
+    plan.kv_bytes_per_token += kv_bytes(draft->config, options);
   }
   plan.max_context = options.max_model_len > 0 ? options.max_model_len : target.config.max_context;
   if (plan.max_context > target.config.max_context)

@@ -22,6 +22,7 @@ struct EngineOptions {
   std::string quantization = "none";        // of the target: none, int8, int4
   std::string device = "auto";              // auto, cpu, cuda
   std::string dtype = "auto";               // auto, bf16, fp16, fp32
+  std::string kv_cache_dtype = "auto";      // auto: as dtype; int8
   int32_t threads = 0;                      // 0: the CPUs that the process may use
   int64_t max_model_len = 0;                // 0: the model's context
   int32_t max_num_seqs = 64;

@@ -25,6 +25,12 @@ int32_t n_parts(const CudaOptions& o) {
   return static_cast<int32_t>(std::max<int64_t>({groups, 1024, 2 * int64_t{o.max_rows}}));
 }
 
+// Rows of D that the plane has room for: a key and a value of each slot, layer and KV head.
+template <class A>
+int64_t kv_rows(const CudaModel<A>& m, const CudaOptions& o) {
+  return m.L * o.n_blocks * 2 * m.G * o.block_tokens;
+}
+
 }  // namespace
 
 template <class A>
@@ -35,9 +41,18 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       chunk_rows_(o.head_chunk_rows),
       graphs_(graphs),
       stream_(stream),
-      n_thread_blocks_((m.D == 64 ? 3 : 2) * n_multiprocessors()),  // as attention.h asks
-      kv_(m.L * o.n_blocks * 2 * m.G * o.block_tokens * m.D),
-      plane_{kv_.data(), m.L, o.n_blocks, m.G, o.block_tokens, m.D},
+      n_thread_blocks_((m.D == 64 && !o.int8_kv ? 3 : 2) *
+                       n_multiprocessors()),  // as attention.h asks
+      kv_(static_cast<size_t>(kv_rows(m, o) * m.D) * (o.int8_kv ? 1 : sizeof(A))),
+      kv_scales_(o.int8_kv ? kv_rows(m, o) : 0),
+      plane_{o.int8_kv ? nullptr : kv_.as<A>(),
+             m.L,
+             o.n_blocks,
+             m.G,
+             o.block_tokens,
+             m.D,
+             o.int8_kv ? kv_.as<int8_t>() : nullptr,
+             kv_scales_.data()},
       staging_(size_t{1} << 16),
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
                m.sliding_window, n_parts(o), n_thread_blocks_}),
@@ -56,7 +71,8 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       chosen_(chunk_rows_ * m.E),
       logits_(chunk_rows_ * m.head_rows) {
   // A tile of keys is read whole; what no sequence has written must be finite.
-  cuda_check(cudaMemsetAsync(kv_.data(), 0, kv_.bytes(), stream_));
+  cuda_check(cudaMemsetAsync(kv_.as(), 0, kv_.bytes(), stream_));
+  if (o.int8_kv) cuda_check(cudaMemsetAsync(kv_scales_.data(), 0, kv_scales_.bytes(), stream_));
 }
 
 template <class A>
