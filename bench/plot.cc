@@ -8,7 +8,7 @@ namespace pf {
 namespace {
 
 constexpr double kWidth = 640, kHeight = 300;
-constexpr double kLeft = 64, kRight = 16, kTop = 28, kBottom = 44;  // margins
+constexpr double kLeft = 64, kRight = 24, kTop = 28, kBottom = 44;  // margins
 constexpr const char* kColours[] = {"#1b6ca8", "#c8553d", "#3a7d44", "#7a4e9e"};
 
 std::string number(double x) {

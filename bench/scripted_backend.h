@@ -25,7 +25,9 @@ class ScriptedBackend final : public Backend {
       const AcceptInput& in = jobs[j].input;
       AcceptResult& out = results[j];
       int32_t n = std::min(in.tree->size() + 1, in.max_tokens);
-      out = AcceptResult{};
+      out.tokens.clear();  // what was reserved stays, as in pf::accept
+      out.origins.clear();
+      out.path.clear();
       for (int32_t i = 0; i < n; ++i) {
         bool drafted = i < in.tree->size();
         out.tokens.push_back(token_at(in.position + i));

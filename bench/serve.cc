@@ -77,6 +77,8 @@ class Call final : public grpc::ClientReadReactor<wire::GenerateChunk> {
  private:
   void take(const wire::SpeculationStats& s) {
     record.n_rounds = s.rounds();
+    record.n_drafts = 0;
+    for (const auto& [drafter, n] : s.rounds_per_drafter()) record.n_drafts += n;
     record.n_drafted = s.drafted_tokens();
     record.n_accepted = s.accepted_tokens();
     record.drafted_at.assign(s.drafted_per_position().begin(), s.drafted_per_position().end());

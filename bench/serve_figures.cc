@@ -20,6 +20,33 @@ void add_spread(const std::string& name, const std::vector<double>& ms, Json* ou
   (*out)["p99_" + name] = quantile_of(ms, 0.99);
 }
 
+// vLLM's definitions: the rate in percent; the length 1 + kept per draft; by position, kept at it
+// over drafts.
+void add_speculation(std::span<const RequestRecord> records, Json* out) {
+  int64_t n_drafts = 0, n_drafted = 0, n_accepted = 0;
+  std::vector<int64_t> accepted_at;
+  for (const RequestRecord& r : records) {
+    if (r.outcome != RequestRecord::Outcome::kCompleted) continue;
+    n_drafts += r.n_drafts;
+    n_drafted += r.n_drafted;
+    n_accepted += r.n_accepted;
+    accepted_at.resize(std::max(accepted_at.size(), r.accepted_at.size()), 0);
+    for (size_t d = 0; d < r.accepted_at.size(); ++d) accepted_at[d] += r.accepted_at[d];
+  }
+  auto over = [](int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); };
+  (*out)["spec_decode_num_drafts"] = n_drafts;
+  (*out)["spec_decode_draft_tokens"] = n_drafted;
+  (*out)["spec_decode_accepted_tokens"] = n_accepted;
+  (*out)["spec_decode_acceptance_rate"] =
+      n_drafted > 0 ? Json(100 * over(n_accepted, n_drafted)) : Json();
+  (*out)["spec_decode_acceptance_length"] =
+      n_drafts > 0 ? Json(1 + over(n_accepted, n_drafts)) : Json();
+  Json rates = Json::array();
+  for (int64_t n : accepted_at)
+    if (n_drafts > 0) rates.push_back(over(n, n_drafts));
+  (*out)["spec_decode_per_position_acceptance_rates"] = std::move(rates);
+}
+
 }  // namespace
 
 bool Slo::met_by(const RequestRecord& r) const {
@@ -130,7 +157,6 @@ Json cost_figures(const Json& figures, double usd_per_hour) {
 Json serve_figures(std::span<const RequestRecord> records, double duration_s, const Slo& slo) {
   std::vector<double> ttft, tpot, itl, e2el, queue;
   int64_t completed = 0, failed = 0, cancelled = 0, good = 0, n_in = 0, n_out = 0;
-  int64_t n_rounds = 0, n_drafted = 0, n_accepted = 0, n_decoded = 0;
   for (const RequestRecord& r : records) {
     queue.push_back(1e3 * (r.sent_s - r.due_s));
     failed += r.outcome == RequestRecord::Outcome::kFailed;
@@ -140,10 +166,6 @@ Json serve_figures(std::span<const RequestRecord> records, double duration_s, co
     n_in += r.n_prompt;
     n_out += r.n_tokens;
     good += slo.met_by(r);
-    n_rounds += r.n_rounds;
-    n_drafted += r.n_drafted;
-    n_accepted += r.n_accepted;
-    n_decoded += std::max<int64_t>(0, r.n_tokens - 1);
     e2el.push_back(1e3 * r.e2e_s());
     if (r.n_tokens > 0) ttft.push_back(1e3 * r.ttft_s());
     if (r.n_tokens > 1) tpot.push_back(1e3 * r.tpot_s());
@@ -166,10 +188,7 @@ Json serve_figures(std::span<const RequestRecord> records, double duration_s, co
   add_spread("itl_ms", itl, &out);
   add_spread("e2el_ms", e2el, &out);
   add_spread("client_queue_ms", queue, &out);
-  out["spec_decode_num_draft_tokens"] = n_drafted;
-  out["spec_decode_num_accepted_tokens"] = n_accepted;
-  out["spec_decode_acceptance_length"] =
-      n_rounds > 0 ? Json(static_cast<double>(n_decoded) / static_cast<double>(n_rounds)) : Json();
+  add_speculation(records, &out);
   return out;
 }
 

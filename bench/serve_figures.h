@@ -21,7 +21,8 @@ struct RequestRecord {
   std::string error;                         // of a failed one
   std::vector<int64_t> message_tokens = {};  // of each message
   // As the server counts them with the last message.
-  int64_t n_rounds = 0, n_drafted = 0, n_accepted = 0;
+  int64_t n_rounds = 0, n_drafts = 0;                      // target passes, and those with a draft
+  int64_t n_drafted = 0, n_accepted = 0;                   // tokens
   std::vector<int64_t> drafted_at = {}, accepted_at = {};  // by depth
   double alpha = 1;                                        // of the last round
 
@@ -62,7 +63,7 @@ Json cost_figures(const Json& figures, double usd_per_hour);
 
 // The keys of `vllm bench serve`, and client_queue_ms beside them: mean, median, std and p99 of
 // ttft, tpot, itl (between messages) and e2el over completed requests, throughput, goodput; and
-// what came of drafts: tokens drafted and accepted, rounds, tokens per round.
+// what came of drafts (null where nobody drafted).
 Json serve_figures(std::span<const RequestRecord> records, double duration_s, const Slo& slo);
 
 }  // namespace pf

@@ -27,16 +27,21 @@ void DraftLevels::grow(const Device& device, std::span<const ProposeJob> jobs,
     }
     growing_.resize(n_left);
     if (growing_.empty()) return;
-    feed_level(jobs, trees, depth);
+    feed_level(device, jobs, trees, depth);
     device.forward(batch_);
   }
 }
 
 // A chain's node is a plain row behind what is there; a tree is fed with its root again, so that
 // its nodes lie behind it.
-void DraftLevels::feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees,
-                             int32_t depth) {
+void DraftLevels::feed_level(const Device& device, std::span<const ProposeJob> jobs,
+                             std::span<const DraftTree> trees, int32_t depth) {
   batch_.clear();
+  auto translate = [&](size_t first_row) {
+    if (device.fed_as.empty()) return;
+    for (size_t r = first_row; r < batch_.tokens.size(); ++r)
+      batch_.tokens[r] = device.fed_as[static_cast<size_t>(batch_.tokens[r])];
+  };
   for (Growth& g : growing_) {
     const ProposeJob& job = jobs[g.job];
     const DraftTree& tree = trees[g.job];
@@ -44,10 +49,12 @@ void DraftLevels::feed_level(std::span<const ProposeJob> jobs, std::span<const D
     if (job.widths.empty()) {
       batch_.add(std::span(tree.tokens).last(1), last + depth, nullptr, job.blocks,
                  Batch::Logits::kLast);
+      translate(batch_.tokens.size() - 1);
       g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
     } else {
       g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) + 1 + g.open.front();
       batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
+      translate(batch_.tokens.size() - static_cast<size_t>(tree.size()));
     }
   }
 }
@@ -59,7 +66,7 @@ bool DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, Draf
   for (size_t i = 0; i < g->open.size(); ++i) {
     if (top_[i].empty()) continue;  // a draft that is ill proposes nothing
     GrowthPoint at{g->open[i],
-                   job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
+                   job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
                    job.n_generated + depth - 1,
                    job.params,
                    job.stop,

@@ -18,6 +18,9 @@ class DraftLevels {
     // any order; nothing for a row that is not finite.
     std::function<void(int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out)>
         list;
+    // What is fed for a proposed token, where the device has a vocabulary of its own and its jobs'
+    // `committed` are in it; empty: the token itself.
+    std::span<const int32_t> fed_as = {};
   };
 
   // Trees in the jobs' order, cleared first. Alone or together gives the same bits.
@@ -37,8 +40,8 @@ class DraftLevels {
     int32_t first_logit_row;    // of the present pass
   };
 
-  void feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees,
-                  int32_t depth);
+  void feed_level(const Device& device, std::span<const ProposeJob> jobs,
+                  std::span<const DraftTree> trees, int32_t depth);
   bool grow_one(const ProposeJob& job, Growth* g, int32_t depth, DraftTree* tree);
 
   Batch batch_;

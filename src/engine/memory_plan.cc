@@ -45,7 +45,7 @@ int64_t packed_bytes(const Model& model, const std::string& type) {
 }
 
 Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target,
-                               std::span<const Model* const> drafts, int64_t available_bytes) {
+                               std::span<const PlannedDraft> drafts, int64_t available_bytes) {
   bool fp32 = options.dtype == "fp32";
   std::string type = options.quantization != "none" ? options.quantization : fp32 ? "fp32" : "bf16";
   std::string draft_type =
@@ -54,11 +54,16 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target
   plan.available_bytes = available_bytes;
   plan.parts.push_back({"weights of the target (" + type + ")", packed_bytes(target, type)});
   plan.kv_bytes_per_token = kv_bytes(target.config, options);
-  for (const Model* draft : drafts) {
+  for (const PlannedDraft& draft : drafts) {
+    const Model& m = *draft.model;
     plan.parts.push_back({std::string("weights of the draft ") +
-                              (draft->takes_hidden() ? "head (" : "model (") + draft_type + ")",
-                          packed_bytes(*draft, draft_type)});
-    plan.kv_bytes_per_token += kv_bytes(draft->config, options);
+                              (m.takes_hidden() ? "head (" : "model (") + draft_type + ")",
+                          packed_bytes(m, draft_type)});
+    int64_t per_token = kv_bytes(m.config, options);
+    if (draft.in_tables) plan.kv_bytes_per_token += per_token;
+    if (draft.n_window_blocks > 0)
+      plan.parts.push_back({"windows of the draft model",
+                            int64_t{draft.n_window_blocks} * options.block_size * per_token});
   }
   plan.max_context = options.max_model_len > 0 ? options.max_model_len : target.config.max_context;
   if (plan.max_context > target.config.max_context)

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "batch/plan.h"
 #include "engine/cancels.h"
 #include "engine/live.h"
+#include "engine/policy.h"
 #include "engine/step_parts.h"
 #include "scheduler/deadlines.h"
 
@@ -30,6 +32,7 @@ class Step {
   // One step, top to bottom; false when there was nothing to run.
   bool run();
 
+  void set_policy(const EnginePolicy& policy);
   void take(std::unique_ptr<Request> request);  // into the waiting line, as admit does
   void cancelled(uint64_t ticket) { cancels_.raise(ticket); }  // any thread; see Engine
   void finish_everything(FinishReason reason);
@@ -58,6 +61,7 @@ class Step {
   void wish(int64_t now_us);
   void propose();
   void flatten();
+  void prepare();
   void judge();
   void commit();
   void learn();
@@ -103,6 +107,8 @@ class Step {
   uint64_t next_order_ = 0;
   DraftLength length_;
   AlphaControl alpha_;
+  bool speculates_ = true;  // operators' word, like the next one
+  std::optional<float> pinned_alpha_;
 
   // Of the present step; kept to reuse their memory.
   std::vector<uint64_t> cancelled_;

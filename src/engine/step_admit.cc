@@ -39,6 +39,7 @@ void Step::take(std::unique_ptr<Request> request) {
       s->counts->add_prompt(r.prompt);
     }
     s->drafts.resize(static_cast<size_t>(parts_.drafters.size()));
+    s->draft_high.resize(static_cast<size_t>(kv_.n_planes()), 0);
     live.sequences.push_back(std::move(s));
     scheduler_.add(live.sequences.back().get());
   }

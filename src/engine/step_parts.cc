@@ -44,7 +44,8 @@ AcceptPolicy Step::policy_of(const Request& r) const {
     bool threshold =
         policy.rule == Acceptance::kThreshold || policy.rule == Acceptance::kThresholdLiteral;
     if (!threshold || p.has_alpha) return policy;
-    policy.alpha = p.dynamic_alpha || parts_.dynamic_alpha
+    policy.alpha = pinned_alpha_ ? *pinned_alpha_
+                   : p.dynamic_alpha || parts_.dynamic_alpha
                        ? static_cast<float>(alpha_.alpha(accept_rate()))
                        : parts_.policy.alpha;
     return policy;
@@ -70,9 +71,11 @@ int32_t Step::tree_nodes(std::span<const int32_t> widths, int32_t depth) {
 void Step::commit_catchup(const PlannedSequence& planned) {
   Sequence* s = planned.sequence;
   int32_t plane = parts_.drafters[s->drafter].plane();
+  if (!parts_.drafters[s->drafter].uses_plane(s->n_tokens())) return;
   int64_t before = s->table.filled[static_cast<size_t>(plane)];
   int64_t filled = before + planned.n_draft_catchup;
-  count_recomputed(before, filled, &s->draft_high, &figures_.n_recomputed_draft);
+  count_recomputed(before, filled, &s->draft_high[static_cast<size_t>(plane)],
+                   &figures_.n_recomputed_draft);
   kv_.commit(&s->table, plane, s->tokens, filled, s->request->cache_salt);
 }
 
@@ -171,10 +174,11 @@ void Step::commit_planes(Row* row) {
   if (row->job >= 0 && row->plan.n_draft > 0) {
     Drafter& drafter = parts_.drafters[s->drafter];
     const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
-    if (drafter.plane() >= 0) {
+    if (drafter.uses_plane(row->n_before)) {
       int64_t filled = drafter.filled_after(tree, path, row->n_before);
       count_recomputed(s->table.filled[static_cast<size_t>(drafter.plane())], row->n_before,
-                       &s->draft_high, &figures_.n_recomputed_draft);
+                       &s->draft_high[static_cast<size_t>(drafter.plane())],
+                       &figures_.n_recomputed_draft);
       kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, s->n_tokens() - 1), salt);
     }
   }

@@ -67,6 +67,18 @@ void Dispatcher::cancel(Call& call) {
   port_.cancelled(call.ticket);
 }
 
+bool Dispatcher::abort(const std::string& request_id) {
+  std::lock_guard lock(mutex_);
+  for (auto& [ticket, call] : calls_) {
+    if (call->answer.options().request_id != request_id) continue;
+    call->aborted.store(true);
+    call->cancel_bits.store(~0u);
+    port_.cancelled(ticket);
+    return true;
+  }
+  return false;
+}
+
 int64_t Dispatcher::n_in_flight() const {
   std::lock_guard lock(mutex_);
   return static_cast<int64_t>(calls_.size());
@@ -103,6 +115,8 @@ void Dispatcher::take(Event event) {
     check(it != calls_.end(), "an event of no call");
     call = it->second;
   }
+  if (event.finish == FinishReason::kCancelled && call->aborted.load())
+    event.finish = FinishReason::kAborted;
   if (!event.tokens.empty()) {
     if (call->last_tokens_us != 0)
       metrics_.token_gap(1e-6 * static_cast<double>(now_us - call->last_tokens_us));

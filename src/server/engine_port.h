@@ -6,6 +6,7 @@
 #include "base/bounded_queue.h"
 #include "batch/request.h"
 #include "engine/event.h"
+#include "engine/policy.h"
 
 namespace pf {
 
@@ -16,6 +17,8 @@ struct EnginePort {
   std::function<void(uint64_t)> cancelled;
   std::function<void(FinishReason)> finish_all;
   std::function<Snapshot()> snapshot;
+  std::function<EnginePolicy()> policy;
+  std::function<void(const EnginePolicy&)> set_policy;
   BoundedQueue<Event>* outbox = nullptr;
 };
 
@@ -25,6 +28,8 @@ EnginePort port_of(E& engine) {
           .cancelled = [&engine](uint64_t ticket) { engine.cancelled(ticket); },
           .finish_all = [&engine](FinishReason reason) { engine.finish_all(reason); },
           .snapshot = [&engine] { return engine.snapshot(); },
+          .policy = [&engine] { return engine.policy(); },
+          .set_policy = [&engine](const EnginePolicy& policy) { engine.set_policy(policy); },
           .outbox = &engine.outbox()};
 }
 

@@ -56,17 +56,17 @@ void AcceptanceModel::observe(int32_t drafter, int32_t match, int32_t depth, int
                               DraftHistory* h) {
   if (depth <= 0) return;
   Levels& cells = levels_[cell(drafter, match)];
+  auto n_reached = static_cast<size_t>(std::min({depth, n_kept + 1, kMaxDraftDepth}));
   std::array<float, kMaxDraftDepth> prior;
-  priors(cells, prior);
+  priors(cells, std::span(prior).first(n_reached));
   // All levels are forgotten alike, so that one which is not reached any more becomes open again.
   h->expected *= kSequenceKeep, h->found *= kSequenceKeep;
   for (size_t i = 0; i < kMaxDraftDepth; ++i) {
     h->tried[i] *= kSequenceKeep, h->kept[i] *= kSequenceKeep;
     cells[i].tried *= kServerKeep, cells[i].kept *= kServerKeep;
   }
-  for (int32_t d = 0; d < std::min({depth, n_kept + 1, kMaxDraftDepth}); ++d) {
-    size_t i = static_cast<size_t>(d);
-    float kept = d < n_kept ? 1 : 0;
+  for (size_t i = 0; i < n_reached; ++i) {
+    float kept = static_cast<int32_t>(i) < n_kept ? 1 : 0;
     h->expected += prior[i], h->found += kept;
     h->tried[i] += 1, h->kept[i] += kept;
     cells[i].tried += 1, cells[i].kept += kept;

@@ -9,25 +9,29 @@ namespace {
 
 constexpr int kFirstBits = 7;        // log2 of a new table's entries
 constexpr int64_t kTokensAhead = 8;  // entries are fetched so long before they are needed
+constexpr uint64_t kFirstHash = 0x9e3779b97f4a7c15;
 
 }  // namespace
 
-uint32_t NgramIndex::key_of(std::span<const int32_t> tokens, int64_t end, int64_t length) {
-  static_assert(kMaxN == 4, "two bits of a key hold the length");
-  uint64_t h = 0x9e3779b97f4a7c15ull;
-  for (int64_t i = end - 1; i >= end - length; --i) {
-    h ^= static_cast<uint64_t>(static_cast<uint32_t>(tokens[static_cast<size_t>(i)])) + 1;
-    h *= 0xbf58476d1ce4e5b9ull;
-    h ^= h >> 32;
-  }
-  return (static_cast<uint32_t>(h) * 0x94d049bbu & ~3u) | static_cast<uint32_t>(length - 1);
+uint64_t NgramIndex::extend(uint64_t hash, int32_t token) {
+  hash ^= static_cast<uint64_t>(static_cast<uint32_t>(token)) + 1;
+  hash *= 0xbf58476d1ce4e5b9ull;
+  return hash ^ hash >> 32;
 }
 
-size_t NgramIndex::place(std::span<const int32_t> tokens, int64_t end, int64_t length) const {
-  uint32_t key = key_of(tokens, end, length);
+uint32_t NgramIndex::key_of(uint64_t hash, int64_t length) {
+  static_assert(kMaxN == 4, "two bits of a key hold the length");
+  return (static_cast<uint32_t>(hash) * 0x94d049bbu & ~3u) | static_cast<uint32_t>(length - 1);
+}
+
+size_t NgramIndex::place(std::span<const int32_t> tokens, int64_t end, int64_t length,
+                         uint32_t key) const {
+  const int32_t* last = tokens.data() + end;
   auto is_here = [&](int64_t next) {
-    return std::equal(tokens.begin() + end - length, tokens.begin() + end,
-                      tokens.begin() + next - length);
+    const int32_t* there = tokens.data() + next;
+    int64_t i = 1;
+    while (i <= length && there[-i] == last[-i]) ++i;
+    return i > length;
   };
   size_t at = home(key);
   for (; entries_[at].next != 0; at = (at + 1) & (entries_.size() - 1))
@@ -50,34 +54,48 @@ void NgramIndex::make_room(int64_t n_more) {
   }
 }
 
-void NgramIndex::take(std::span<const int32_t> tokens, int64_t end, int64_t length) {
+void NgramIndex::fetch(std::span<const int32_t> tokens, int64_t end) const {
+  uint64_t hash = kFirstHash;
+  for (int64_t length = 1; length <= std::min<int64_t>(kMaxN, end); ++length) {
+    hash = extend(hash, tokens[static_cast<size_t>(end - length)]);
+    __builtin_prefetch(&entries_[home(key_of(hash, length))], 1);
+  }
+}
+
+void NgramIndex::take(Entry* entry, uint32_t key, int64_t end) {
   ++n_taken_;
-  Entry& e = entries_[place(tokens, end, length)];
-  e.key = key_of(tokens, end, length);
-  e.next = static_cast<uint32_t>(end) & INT32_MAX;
-  e.alone = 1;
+  entry->key = key;
+  entry->next = static_cast<uint32_t>(end) & INT32_MAX;
+  entry->alone = 1;
 }
 
 void NgramIndex::enter(std::span<const int32_t> tokens, int64_t end) {
+  uint64_t hash = kFirstHash;
   for (int64_t length = 1; length <= std::min<int64_t>(kMaxN, end); ++length) {
-    Entry& e = entries_[place(tokens, end, length)];
-    if (e.next == 0) return take(tokens, end, length);
+    hash = extend(hash, tokens[static_cast<size_t>(end - length)]);
+    uint32_t key = key_of(hash, length);
+    Entry& e = entries_[place(tokens, end, length, key)];
+    if (e.next == 0) return take(&e, key, end);
     int64_t before = e.next;
     bool was_alone = e.alone;
     e.next = static_cast<uint32_t>(end) & INT32_MAX;
     e.alone = 0;
-    if (was_alone && length < std::min<int64_t>(kMaxN, before)) take(tokens, before, length + 1);
+    if (!was_alone || length >= std::min<int64_t>(kMaxN, before)) continue;
+    int64_t longer = length + 1;
+    key = key_of(extend(hash, tokens[static_cast<size_t>(before - longer)]), longer);
+    take(&entries_[place(tokens, before, longer, key)], key, before);
   }
 }
 
 void NgramIndex::update(std::span<const int32_t> tokens) {
   // An n-gram enters once the token behind it is known, so that the ending never finds itself.
   int64_t n = static_cast<int64_t>(tokens.size());
-  for (int64_t end = std::max<int64_t>(n_seen_, 1); end < n; ++end) {
+  int64_t first = std::max<int64_t>(n_seen_, 1);
+  if (first < n) make_room(kMaxN);
+  for (int64_t end = first; end < std::min(n, first + kTokensAhead); ++end) fetch(tokens, end);
+  for (int64_t end = first; end < n; ++end) {
     make_room(kMaxN);
-    if (int64_t ahead = end + kTokensAhead; ahead < n)
-      for (int64_t length : {1, 2})
-        __builtin_prefetch(&entries_[home(key_of(tokens, ahead, length))], 1);
+    if (end + kTokensAhead < n) fetch(tokens, end + kTokensAhead);
     enter(tokens, end);
   }
   n_seen_ = std::max(n_seen_, n);
@@ -85,9 +103,11 @@ void NgramIndex::update(std::span<const int32_t> tokens) {
 
 NgramIndex::Match NgramIndex::find(std::span<const int32_t> tokens) const {
   int64_t n = static_cast<int64_t>(tokens.size());
+  uint64_t hash = kFirstHash;
   Match m;
   for (int64_t length = 1; !entries_.empty() && length <= std::min<int64_t>(kMaxN, n); ++length) {
-    const Entry& e = entries_[place(tokens, n, length)];
+    hash = extend(hash, tokens[static_cast<size_t>(n - length)]);
+    const Entry& e = entries_[place(tokens, n, length, key_of(hash, length))];
     if (e.next == 0) break;
     m = {static_cast<int32_t>(length), e.next};
     if (!e.alone) continue;

@@ -40,12 +40,15 @@ class NgramIndex {
     uint32_t next : 31 = 0;  // position behind its last occurrence; 0: the entry is free
     uint32_t alone : 1 = 0;  // which is the only one; longer n-grams that end there are not entered
   };
-  static uint32_t key_of(std::span<const int32_t> tokens, int64_t end, int64_t length);
+  // Hashes walk backwards from an n-gram's end, so that a longer one goes on from a shorter one.
+  static uint64_t extend(uint64_t hash, int32_t token);
+  static uint32_t key_of(uint64_t hash, int64_t length);
   size_t home(uint32_t key) const { return key >> shift_; }
   // The entry of the n-gram of `length` that ends before `end`, or the free one where it would be.
-  size_t place(std::span<const int32_t> tokens, int64_t end, int64_t length) const;
+  size_t place(std::span<const int32_t> tokens, int64_t end, int64_t length, uint32_t key) const;
+  void fetch(std::span<const int32_t> tokens, int64_t end) const;  // what enter will look at
   void enter(std::span<const int32_t> tokens, int64_t end);
-  void take(std::span<const int32_t> tokens, int64_t end, int64_t length);
+  void take(Entry* entry, uint32_t key, int64_t end);
   void make_room(int64_t n_more);
 
   int64_t n_seen_ = 0;  // tokens whose n-grams are in the table

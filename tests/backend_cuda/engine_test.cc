@@ -17,7 +17,7 @@ struct Setting {
   std::vector<int32_t> tree = {};
   bool ngram = false, model = false;
   int32_t n_blocks = 60;
-  bool cpu = false, graphs = true, int8_kv = false;
+  bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
 };
 
 class CudaEngine {
@@ -39,7 +39,7 @@ class CudaEngine {
     o.int8_kv = run.int8_kv;
     StepParts parts;
     parts.kv = {run.n_blocks, 8, run.model ? 2 : 1, true};
-    parts.scheduler = {8, 64, run.model ? 1 : -1};
+    parts.scheduler = {8, 64};
     if (run.cpu) {
       CpuOptions c;
       c.weights = CpuOptions::Weights::kF32;
@@ -56,7 +56,22 @@ class CudaEngine {
     if (run.model) {
       o.int4 = true;
       parts.drafters.add(std::make_unique<ModelDrafter>(
-          "model", make_cuda_backend(draft, nullptr, o, pool_).take(), 1, 128));
+          ModelDrafter::Options{.name = "model", .plane = 1, .max_context = 128},
+          make_cuda_backend(draft, nullptr, o, pool_).take()));
+    }
+    if (run.cpu_draft) {
+      CpuOptions c;
+      c.weights = CpuOptions::Weights::kInt4;
+      c.n_blocks = 40;
+      c.block_tokens = 8;
+      c.max_rows = 64;
+      c.max_context = 64;
+      c.draft_top_n = 16;
+      auto drafter = std::make_unique<ModelDrafter>(
+          ModelDrafter::Options{.name = "model", .windows = {64, 0, 40, 8}, .overlaps = true},
+          make_cpu_backend(draft, nullptr, c, pool_).take());
+      cpu_draft = drafter.get();
+      parts.drafters.add(std::move(drafter));
     }
     parts.max_context = 128;
     parts.num_speculative_tokens = run.k;
@@ -95,6 +110,7 @@ class CudaEngine {
   int64_t n_preemptions() const { return step_->snapshot().n_preemptions; }
 
   int64_t drafted = 0, accepted = 0;
+  ModelDrafter* cpu_draft = nullptr;
 
  private:
   ThreadPool pool_;
@@ -154,6 +170,20 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
     EXPECT_TRUE(engine.accepted > 0 || !runs[i].model);
     EXPECT_EQ(engine.n_preemptions() > 0, runs[i].n_blocks < 60);
     EXPECT_EQ(ptxvm::host_calls().graphs > 0, runs[i].graphs);
+  }
+}
+
+// The draft on the CPU drafts on while the target computes; what it has ready is used, and what
+// the target disagrees with is taken back.
+TEST_F(CudaLossless, ADraftOnTheCpuWorksAhead) {
+  const auto want = alone(false, 6);
+  for (int32_t k : {1, 3}) {
+    CudaEngine engine({.k = k, .cpu_draft = true});
+    EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
+    EXPECT_GT(engine.accepted, 0);
+    EXPECT_LT(engine.accepted, engine.drafted);
+    EXPECT_GT(engine.cpu_draft->n_ahead_used(), 0);
+    EXPECT_EQ(engine.cpu_draft->windows()->n_blocks_in_use(), 0);
   }
 }
 

@@ -67,6 +67,25 @@ TEST(ServeFigures, GoodputNeedsEveryLimit) {
   EXPECT_DOUBLE_EQ(at(serve_figures(four_requests(), 2, {500, 150, 300}), "request_goodput"), 0);
 }
 
+TEST(ServeFigures, DraftsOfCompletedRequests) {
+  std::vector<RequestRecord> records = four_requests();
+  for (RequestRecord& r : records) {  // the cancelled and the failed one do not count
+    r.n_rounds = 3;
+    r.n_drafts = 2;
+    r.n_drafted = 4;
+    r.n_accepted = 3;
+    r.accepted_at = {2, 1};
+  }
+  Json j = serve_figures(records, 2, {});
+  EXPECT_EQ(j["spec_decode_num_drafts"], 4);
+  EXPECT_EQ(j["spec_decode_draft_tokens"], 8);
+  EXPECT_EQ(j["spec_decode_accepted_tokens"], 6);
+  EXPECT_DOUBLE_EQ(at(j, "spec_decode_acceptance_rate"), 75);
+  EXPECT_DOUBLE_EQ(at(j, "spec_decode_acceptance_length"), 2.5);
+  EXPECT_EQ(j["spec_decode_per_position_acceptance_rates"], Json::array({1.0, 0.5}));
+  EXPECT_TRUE(serve_figures({}, 2, {})["spec_decode_acceptance_rate"].is_null());
+}
+
 TEST(ServeFigures, OfNothingAreZero) {
   Json j = serve_figures({}, 0, {});
   EXPECT_EQ(j["completed"], 0);
@@ -213,8 +232,8 @@ TEST(Plot, TicksAreRound) {
 TEST(Plot, PointsStandWhereTheyBelong) {
   Plot plot{"a <b>", "x", "y", {{"s", {{0, 0}, {10, 5}, {5, NAN}}}}};
   std::string svg = svg_of(plot);
-  // The frame: x 64..624 for 0..10, y 256..28 for 0..5.
-  EXPECT_THAT(svg, HasSubstr("d=\"M64 256L624 28\""));
+  // The frame: x 64..616 for 0..10, y 256..28 for 0..5.
+  EXPECT_THAT(svg, HasSubstr("d=\"M64 256L616 28\""));
   EXPECT_THAT(svg, HasSubstr("a &lt;b&gt;"));
   EXPECT_THAT(svg_of({"t", "x", "y", {{"s", {{NAN, 1}}}}}), HasSubstr("nothing was measured"));
 }

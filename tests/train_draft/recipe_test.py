@@ -228,7 +228,7 @@ class EndToEnd(unittest.TestCase):
     def check_lora(self, before, run, kind):
         """Adapters change the last layers and the head, and nothing else."""
         was = load(before)[1]
-        now = {k.removeprefix("model."): v for k, v in torch.load(run / "last.pt", weights_only=False)["tensors"].items()}
+        now = {k.removeprefix("model."): v for k, v in torch.load(run / "last.pt", weights_only=True)["tensors"].items()}
         for name, t in was.items():
             moved = not torch.equal(t.float(), now[name].float())
             adapted = name == "lm_head.weight" or name == "fc.weight" or "_proj" in name

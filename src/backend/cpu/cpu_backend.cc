@@ -307,7 +307,7 @@ void CpuBackend::grow_one(const ProposeJob& job, Growth* g, View<const float, 2>
     if (!all_finite(row)) continue;  // a draft that is ill proposes nothing
     find_top_logits(row, model_.head_tokens, static_cast<size_t>(options_.draft_top_n), top);
     GrowthPoint at{g->open[i],
-                   job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
+                   job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
                    job.n_generated + depth - 1,
                    job.params,
                    job.stop,

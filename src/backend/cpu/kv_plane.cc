@@ -36,7 +36,6 @@ KvPlane::KvPlane(int64_t n_layers, int32_t n_blocks, int64_t n_kv_heads, int32_t
                  int64_t head_width, KvType type)
     : type_(type),
       n_layers_(n_layers),
-      n_blocks_(n_blocks),
       n_kv_heads_(n_kv_heads),
       block_tokens_(block_tokens),
       head_width_(head_width),
@@ -82,9 +81,8 @@ void KvPlane::gather(int64_t layer, const Segment& s, int64_t slot, int64_t kv_h
 }
 
 void KvPlane::copy_block(BlockCopy copy) {
-  size_t bytes = static_cast<size_t>(2 * n_kv_heads_ * block_tokens_ * token_bytes());
-  for (int64_t l = 0; l < n_layers_; ++l)
-    std::memcpy(at(l, copy.to, 0, 0, 0), at(l, copy.from, 0, 0, 0), bytes);
+  size_t bytes = static_cast<size_t>(n_layers_ * 2 * n_kv_heads_ * block_tokens_ * token_bytes());
+  std::memcpy(at(0, copy.to, 0, 0, 0), at(0, copy.from, 0, 0, 0), bytes);
 }
 
 void KvPlane::move_slot(const Segment& s, int64_t from, int64_t to) {

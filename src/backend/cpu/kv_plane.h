@@ -9,11 +9,12 @@
 
 namespace pf {
 
-// K and V of one model: [layer][block][K, V][G] and there the P tokens of a block in groups of
-// gcd(P, 16). Values of a group are [group][D]; keys lie turned, [D][group] floats, [D / 2][group]
-// pairs of bf16 or [D / 4][group] quads of int8, so that attention reads the scores of 16 keys from
-// one register and no key is turned twice. Behind the int8 of a group stand their scales
-// f32 [group], so that whatever copies or moves a token takes them along.
+// K and V of one model: [block][layer][K, V][G], so that the blocks in use take few pages, and
+// there the P tokens of a block in groups of gcd(P, 16). Values of a group are [group][D]; keys lie
+// turned, [D][group] floats, [D / 2][group] pairs of bf16 or [D / 4][group] quads of int8, so that
+// attention reads the scores of 16 keys from one register and no key is turned twice. Behind the
+// int8 of a group stand their scales f32 [group], so that whatever copies or moves a token takes
+// them along.
 class KvPlane {
  public:
   KvPlane(int64_t n_layers, int32_t n_blocks, int64_t n_kv_heads, int32_t block_tokens,
@@ -48,7 +49,7 @@ class KvPlane {
 
  private:
   std::byte* at(int64_t layer, BlockId block, int which, int64_t kv_head, int64_t group) const {
-    int64_t heads = ((layer * n_blocks_ + block) * 2 + which) * n_kv_heads_ + kv_head;
+    int64_t heads = ((block * n_layers_ + layer) * 2 + which) * n_kv_heads_ + kv_head;
     return data_.as() + (heads * block_tokens_ + group * group_) * token_bytes();
   }
   // A token's first key word, one of n_words() that are `group_` words apart, its scale the last of
@@ -78,7 +79,7 @@ class KvPlane {
   int64_t n_words() const { return token_bytes() / 4; }
 
   KvType type_;
-  int64_t n_layers_, n_blocks_, n_kv_heads_, block_tokens_, head_width_, group_;
+  int64_t n_layers_, n_kv_heads_, block_tokens_, head_width_, group_;
   Buffer data_;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/cuda/blas.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "base/view.h"
@@ -25,6 +26,11 @@ struct CudaOptions {
   int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
   int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
   bool graphs = true;            // small passes and drafts as CUDA graphs; the results are the same
+  // Who multiplies a prompt's rows with 16-bit matrices. With cuBLAS their sums depend on how the
+  // prompt is cut into chunks; rows of decode and verification are the same as ever.
+  enum class PrefillGemm { kOwn, kCublas };
+  PrefillGemm prefill_gemm = PrefillGemm::kOwn;
+  Blas blas = nullptr;  // stands in for cuBLAS, which is loaded where there is none
 };
 
 // How many CUDA devices this process may use; 0 also where no driver is. `why_none` says which.
