@@ -17,7 +17,7 @@ struct Setting {
   std::vector<int32_t> tree = {};
   bool ngram = false, model = false;
   int32_t n_blocks = 60;
-  bool cpu = false, graphs = true, cpu_draft = false;
+  bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
 };
 
 class CudaEngine {
@@ -36,6 +36,7 @@ class CudaEngine {
     o.head_chunk_rows = 33;
     o.draft_top_n = 16;
     o.graphs = run.graphs;
+    o.int8_kv = run.int8_kv;
     StepParts parts;
     parts.kv = {run.n_blocks, 8, run.model ? 2 : 1, true};
     parts.scheduler = {8, 64};
@@ -46,6 +47,7 @@ class CudaEngine {
       c.block_tokens = 8;
       c.max_rows = 64;
       c.max_context = 128;
+      c.int8_kv = run.int8_kv;
       parts.target = make_cpu_backend(target, nullptr, c, pool_).take();
     } else {
       parts.target = make_cuda_backend(target, nullptr, o, pool_).take();
@@ -119,9 +121,10 @@ class CudaEngine {
 };
 
 // Every request alone, without drafts and graphs, each in an engine of its own.
-std::map<uint64_t, std::vector<int32_t>> alone(bool cpu, uint64_t n) {
+std::map<uint64_t, std::vector<int32_t>> alone(bool cpu, uint64_t n, bool int8_kv = false) {
   std::map<uint64_t, std::vector<int32_t>> texts;
-  for (uint64_t i = 1; i <= n; ++i) texts.merge(CudaEngine({.cpu = cpu, .graphs = false}).run({i}));
+  for (uint64_t i = 1; i <= n; ++i)
+    texts.merge(CudaEngine({.cpu = cpu, .graphs = false, .int8_kv = int8_kv}).run({i}));
   return texts;
 }
 
@@ -139,7 +142,7 @@ TEST_F(CudaLossless, PlainTextIsTheCpuBackends) {
 }
 
 TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
-  const auto want = alone(false, 6);
+  const auto plain = alone(false, 6), int8 = alone(false, 6, true), cpu_int8 = alone(true, 6, true);
   const std::vector<Setting> runs = {
       {},
       {.k = 3, .ngram = true},
@@ -149,11 +152,17 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
       {.k = 3, .tree = {2, 2, 1}, .model = true},
       {.k = 3, .model = true, .n_blocks = 7},  // not all six fit: some are preempted
       {.k = 3, .model = true, .graphs = false},
+      {.k = 3, .tree = {2, 2, 1}, .model = true, .int8_kv = true},
+      {.k = 3, .ngram = true, .model = true, .n_blocks = 7, .int8_kv = true},
+      {.cpu = true, .graphs = false, .int8_kv = true},  // all six at once
+      {.k = 3, .ngram = true, .cpu = true, .graphs = false, .int8_kv = true},
+      {.k = 3, .ngram = true, .n_blocks = 7, .cpu = true, .graphs = false, .int8_kv = true},
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     SCOPED_TRACE("run " + std::to_string(i));
     ptxvm::clear_host_calls();
     CudaEngine engine(runs[i]);
+    const auto& want = runs[i].cpu ? cpu_int8 : runs[i].int8_kv ? int8 : plain;
     EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
     EXPECT_EQ(engine.run({2, 5}), (std::map<uint64_t, std::vector<int32_t>>{
                                       {2, want.at(2)}, {5, want.at(5)}}));  // prefix hits
