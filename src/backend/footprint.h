@@ -26,10 +26,10 @@ struct ModelShape {
   int64_t qkv_width() const { return (H + 2 * G) * D; }
 };
 
-// Whether the rows of the head are those of the embedding, so that one copy serves for both.
-inline bool head_is_embedding(const Model& m, const Model* embedding_of) {
-  if (m.head.data.empty()) return m.config.tied_head && !m.shares_embedding;  // of shapes
-  return m.head.data.data() == (m.shares_embedding ? *embedding_of : m).embedding.data.data();
+// Whether the rows of the head are those of the embedding, so that one copy serves for both. The
+// addresses alone do not tell: a Model of shapes has one for all its matrices.
+inline bool head_is_embedding(const Model& m) {
+  return m.config.tied_head && m.head.data.data() == m.embedding.data.data();
 }
 
 // `embedding_of`: the target whose embedding a draft uses; null else.

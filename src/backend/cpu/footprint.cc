@@ -66,7 +66,7 @@ Footprint cpu_footprint(const Model& model, const Model* embedding_of, const Cpu
                           matrix(2 * m.F, m.E) + matrix(m.E, m.F)) +
                    matrix(m.head_rows, m.E);
   const bool is_float = format == WeightFormat::kF32 || format == WeightFormat::kBf16;
-  if (!is_float || !head_is_embedding(model, embedding_of))
+  if (!is_float || !head_is_embedding(model))
     f.weight_bytes += m.embedding_rows * m.E * number_bytes;
   if (m.takes_hidden) f.weight_bytes += matrix(m.E, 2 * m.E);
   // Numbers, and a scale for each row of int8.
