@@ -27,13 +27,13 @@ Result<std::unique_ptr<Backend>> on_cpu(const ResidentModel& r, ThreadPool& pool
   o.max_rows = r.max_rows;
   o.max_context = r.max_context;
   o.keep_hidden = r.keep_hidden;
+  o.tap_layers = r.tap_layers;
+  o.hidden_of = r.hidden_of;
   return make_cpu_backend(*r.model, r.embedding_of, o, pool);
 }
 
 Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const ResidentModel& r,
                                          ThreadPool& pool) {
-  if (r.keep_hidden)
-    return invalid("the CUDA backend keeps no hidden states for a head; use --device cpu");
   CudaOptions o;
   o.numbers = options.dtype == "fp16" ? CudaOptions::Numbers::kF16 : CudaOptions::Numbers::kBf16;
   o.int4 = r.weights == "int4";
@@ -42,6 +42,9 @@ Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const Res
   o.max_rows = r.max_rows;
   o.max_context = r.max_context;
   o.graphs = options.cuda_graphs;
+  o.keep_hidden = r.keep_hidden;
+  o.tap_layers = r.tap_layers;
+  o.hidden_of = r.hidden_of;
   return make_cuda_backend(*r.model, r.embedding_of, o, pool);
 }
 

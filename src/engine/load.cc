@@ -155,7 +155,9 @@ EngineInfo describe(const Models& models, const MemoryPlan& plan, const Backend&
 Status add_resident(const Loading& loading, const DraftOption& from, ResidentModel resident,
                     int32_t plane, DrafterDescription d, EngineParts* parts) {
   const Model& draft = *resident.model;
-  resident.embedding_of = draft.shares_embedding ? &loading.models.target : nullptr;
+  resident.embedding_of =
+      draft.shares_embedding || draft.shares_head ? &loading.models.target : nullptr;
+  if (draft.takes_hidden()) resident.hidden_of = parts->step.target->hidden_states();
   Result<std::unique_ptr<Backend>> backend =
       make_backend(loading.device, loading.options, resident, *parts->pool);
   if (!backend.ok()) return backend.status().within(from.path);
@@ -166,8 +168,8 @@ Status add_resident(const Loading& loading, const DraftOption& from, ResidentMod
   if (!from.name.empty()) d.name = from.name;
   if (draft.takes_hidden())
     parts->step.drafters.add(std::make_unique<EagleDrafter>(
-        EagleDrafter::Options{d.name, plane, draft.config.max_context, draft.config.width,
-                              resident.n_blocks, resident.block_tokens},
+        EagleDrafter::Options{d.name, plane, draft.config.max_context, resident.n_blocks,
+                              resident.block_tokens},
         backend.take()));
   else
     parts->step.drafters.add(
@@ -197,6 +199,7 @@ Status add_drafters(const Loading& loading, const std::vector<std::string>& name
   const Models& models = loading.models;
   resident.weights = draft_weights(loading.options, loading.device);
   resident.keep_hidden = false;
+  resident.tap_layers.clear();
   auto resides = [&](const std::optional<Model>& draft) {
     resident.model = &*draft;
     return resident;
@@ -292,6 +295,11 @@ Result<EngineParts> load_engine(const EngineOptions& o) {
                          o.max_num_batched_tokens,
                          plan->max_context,
                          models.head.has_value()};
+  if (models.head) {
+    Result<std::vector<int32_t>> taps = tap_layers_of(*models.head, models.target);
+    if (!taps.ok()) return taps.status().within(models.head_from.path);
+    resident.tap_layers = taps.take();
+  }
   Result<std::unique_ptr<Backend>> target = make_backend(*device, o, resident, *parts.pool);
   if (!target.ok()) return target.status().within(o.model);
   parts.info = describe(models, *plan, **target);

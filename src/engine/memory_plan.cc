@@ -64,6 +64,8 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target
                    " tokens; lower it");
 
   int64_t block_bytes = plan.kv_bytes_per_token * options.block_size;
+  for (const Model* draft : drafts)  // a head keeps a hidden state for every block
+    block_bytes += draft->hidden_width() * static_cast<int64_t>(sizeof(float));
   int64_t per_sequence = (plan.max_context + kMaxTreeNodes) / options.block_size + 1;
   int64_t budget =
       static_cast<int64_t>(static_cast<double>(available_bytes) * options.memory_utilization) -

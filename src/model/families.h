@@ -41,7 +41,8 @@ std::string layer_tensor_name(Naming naming, int64_t layer, const LayerTensorNam
 
 // The tensors outside of the layers.
 struct OuterNames {
-  std::string_view embedding, final_norm, head, head_tokens, fc, embedding_norm, hidden_norm;
+  std::string_view embedding, final_norm, head, head_tokens, fc, fc_bias, embedding_norm,
+      hidden_norm;
 };
 OuterNames outer_names(Naming naming);
 
@@ -66,6 +67,7 @@ Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming n
 
 // GGUF knows one key per kind of end token; a list of any length goes under this key.
 inline constexpr const char* kGgufEosTokenIds = "pilotfish.eos_token_ids";
+inline constexpr const char* kGgufTapLayers = "pilotfish.tap_layers";  // ModelConfig::tap_layers
 
 // The config of a GGUF file, of a config.json (generation_config.json may be empty).
 class GgufFile;

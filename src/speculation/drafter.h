@@ -9,8 +9,6 @@
 
 namespace pf {
 
-class Backend;
-
 // One sequence that this drafter serves in this step.
 struct DraftTask {
   const Sequence* sequence = nullptr;
@@ -65,9 +63,7 @@ class Drafter {
   // Whether it lives on what the target computes: then `absorb` is called in every step, with all
   // sequences that had rows, before their blocks can be shared; and its plane needs no catch-up.
   virtual bool absorbs() const { return false; }
-  virtual void absorb(std::span<AbsorbTask>, const Backend&) {}
-  // The second sequence begins as a copy of the first, whose prompt it shares.
-  virtual void fork(const Sequence&, const Sequence&) {}
+  virtual void absorb(std::span<AbsorbTask>) {}
   // The first blocks' K and V appear in the second ones, in its plane too.
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
   // The sequence is over.

@@ -45,8 +45,13 @@ CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadP
   s_.own_packed = Buffer(s_.own_packed_bytes * static_cast<size_t>(pool.size()));
   s_.row = Buffer(float_bytes(pool.size() * row_width()));
   s_.hidden = Buffer(float_bytes(T * model.E));
-  if (options.keep_hidden) s_.kept = Buffer(float_bytes(T * model.E));
-  if (model.fc.n > 0) attention_.set_first_position(1);
+  if (options.keep_hidden) s_.kept = Buffer(float_bytes(T * kept_width()));
+  if (model.takes_hidden()) attention_.set_first_position(1);
+  if (model.head_kind == HeadKind::kEagle3) {
+    s_.joined = Buffer(float_bytes(T * 2 * model.E));
+    s_.fused = Buffer(float_bytes(T * model.E));
+    s_.own = Buffer(float_bytes(T * model.E));
+  }
   s_.logits = Buffer(float_bytes(chunk * model.head_rows));
   s_.cosine.resize(static_cast<size_t>(T * model.D / 2));
   s_.sine.resize(s_.cosine.size());
@@ -54,21 +59,28 @@ CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadP
 
 int64_t CpuForward::scratch_bytes() const {
   size_t total = s_.cosine.size() * 8;
-  for (const Buffer* b : {&s_.residual, &s_.qkv, &s_.attended, &s_.gate_up, &s_.packed,
-                          &s_.own_packed, &s_.row, &s_.hidden, &s_.kept, &s_.logits})
+  for (const Buffer* b :
+       {&s_.residual, &s_.qkv, &s_.attended, &s_.gate_up, &s_.packed, &s_.own_packed, &s_.row,
+        &s_.hidden, &s_.kept, &s_.joined, &s_.fused, &s_.own, &s_.logits})
     total += b->bytes();
   return static_cast<int64_t>(total) + attention_.bytes();
 }
 
-void CpuForward::run(const Batch& batch, std::span<const float* const> features, int64_t n_layers) {
+void CpuForward::run(const Batch& batch, std::span<const Feature> features, int64_t n_layers) {
   if (n_layers == 0) n_layers = model_.L;
   check(batch.n_rows() <= max_rows_, "more rows than the backend was made for");
+  check(!model_.takes_hidden() || static_cast<int64_t>(features.size()) == batch.n_rows(),
+        "a head needs a hidden state for every row");
+  needs_fc_.clear();
+  for (size_t r = 0; r < features.size(); ++r)
+    if (features[r].needs_fc) needs_fc_.push_back(static_cast<int32_t>(r));
   attention_.plan(batch, *plane_);
   pool_.run([&](int thread) {
     Range rows = split_range(batch.n_rows(), 1, pool_.size(), thread);
     embed(batch, rows);
     prepare_rope(batch, rows);
-    if (model_.fc.n > 0) mix(batch, features, thread);
+    if (model_.head_kind == HeadKind::kEagle) mix(batch, features, thread);
+    if (model_.head_kind == HeadKind::kEagle3) mix_into_attention(batch, features, thread);
     pool_.barrier().wait();
     for (int64_t layer = 0; layer < n_layers; ++layer) {
       if (options_.tap) {
@@ -77,6 +89,7 @@ void CpuForward::run(const Batch& batch, std::span<const float* const> features,
           options_.tap(layer - 1, {s_.residual.as<float>(), {batch.n_rows(), model_.E}});
         pool_.barrier().wait();
       }
+      keep_tap(layer, rows);
       run_layer(batch, layer, thread);
     }
     pool_.barrier().wait();
@@ -100,23 +113,74 @@ void CpuForward::embed(const Batch& batch, Range rows) {
   }
 }
 
+// The states in front of a layer, for a head that reads them there.
+void CpuForward::keep_tap(int64_t layer, Range rows) {
+  if (!options_.keep_hidden) return;
+  const int64_t E = model_.E;
+  for (size_t i = 0; i < options_.tap_layers.size(); ++i) {
+    if (options_.tap_layers[i] != layer) continue;
+    for (int64_t r = rows.begin; r < rows.end; ++r)
+      std::memcpy(s_.kept.as<float>() + r * kept_width() + static_cast<int64_t>(i) * E,
+                  s_.residual.as<float>() + r * E, float_bytes(E));
+  }
+}
+
+// x normalised, or as it is where there is no norm.
+void CpuForward::norm_or_copy(const std::vector<float>& weight, const float* x, float* y) const {
+  if (weight.empty())
+    std::memcpy(y, x, float_bytes(model_.E));
+  else
+    model_.kernels->rms_norm(x, weight.data(), model_.epsilon, model_.E, y);
+}
+
 // Embedding and hidden state of the token before, each normalised, to what enters the first layer.
-void CpuForward::mix(const Batch& batch, std::span<const float* const> features, int thread) {
-  const CpuKernels& k = *model_.kernels;
+void CpuForward::mix(const Batch& batch, std::span<const Feature> features, int thread) {
   int64_t E = model_.E, T = batch.n_rows();
   Range rows = split_range(T, 1, pool_.size(), thread), packs = T > 1 ? rows : Range{0, T};
-  check(static_cast<int64_t>(features.size()) == T, "a head needs a hidden state for every row");
   float *row = s_.row.as<float>() + thread * row_width(), *residual = s_.residual.as<float>();
   if (T == 1) pool_.barrier().wait();  // its embedding is one thread's, its packing everyone's
   for (int64_t r = packs.begin; r < packs.end; ++r) {
-    k.rms_norm(residual + r * E, model_.embedding_norm.data(), model_.epsilon, E, row);
-    k.rms_norm(features[static_cast<size_t>(r)], model_.hidden_norm.data(), model_.epsilon, E,
-               row + E);
-    pack_activation(k, model_.fc, row, r, T, packed(T, thread));
+    norm_or_copy(model_.embedding_norm, residual + r * E, row);
+    norm_or_copy(model_.hidden_norm, features[static_cast<size_t>(r)].state, row + E);
+    pack_activation(*model_.kernels, model_.fc, row, r, T, packed(T, thread));
   }
   // With one row nobody may write the residual while others still read it.
   if (T == 1) pool_.barrier().wait();
   product(model_.fc, T, residual, E, false, 1, thread);
+  add_fc_bias(residual, rows);
+}
+
+void CpuForward::add_fc_bias(float* y, Range rows) const {
+  if (model_.fc_bias.empty()) return;
+  for (int64_t r = rows.begin; r < rows.end; ++r)
+    for (int64_t i = 0; i < model_.E; ++i)
+      y[r * model_.E + i] += model_.fc_bias[static_cast<size_t>(i)];
+}
+
+// The hidden state enters the first layer as it is, behind fc where it is the target's; embedding
+// and hidden state, each normalised, are what its attention reads.
+void CpuForward::mix_into_attention(const Batch& batch, std::span<const Feature> features,
+                                    int thread) {
+  int64_t E = model_.E, T = batch.n_rows(), m = static_cast<int64_t>(needs_fc_.size());
+  float *residual = s_.residual.as<float>(), *fused = s_.fused.as<float>(),
+        *joined = s_.joined.as<float>();
+  Range own = split_range(m, 1, pool_.size(), thread), packs = m > 1 ? own : Range{0, m};
+  for (int64_t i = packs.begin; i < packs.end; ++i)
+    pack_activation(*model_.kernels, model_.fc,
+                    features[static_cast<size_t>(needs_fc_[static_cast<size_t>(i)])].state, i, m,
+                    packed(m, thread));
+  if (m > 0) product(model_.fc, m, fused, E, false, 1, thread);
+  add_fc_bias(fused, own);
+  pool_.barrier().wait();
+  Range rows = split_range(T, 1, pool_.size(), thread);
+  auto nth = std::lower_bound(needs_fc_.begin(), needs_fc_.end(), rows.begin) - needs_fc_.begin();
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    const Feature& f = features[static_cast<size_t>(r)];
+    const float* state = f.needs_fc ? fused + nth++ * E : f.state;
+    norm_or_copy(model_.embedding_norm, residual + r * E, joined + r * 2 * E);
+    norm_or_copy(model_.hidden_norm, state, joined + r * 2 * E + E);
+    std::memcpy(residual + r * E, state, float_bytes(E));
+  }
 }
 
 void CpuForward::prepare_rope(const Batch& batch, Range rows) {
@@ -157,7 +221,11 @@ void CpuForward::run_layer(const Batch& batch, int64_t layer, int thread) {
   float *residual = s_.residual.as<float>(), *attended = s_.attended.as<float>();
   float* row = s_.row.as<float>() + thread * row_width();
 
-  normalise(w.attention_norm, w.qkv, packs, T, thread);
+  if (model_.reads_wide(layer))
+    for (int64_t r = packs.begin; r < packs.end; ++r)
+      pack_activation(k, w.qkv, s_.joined.as<float>() + r * 2 * E, r, T, packed(T, thread));
+  else
+    normalise(w.attention_norm, w.qkv, packs, T, thread);
   product(w.qkv, T, s_.qkv.as<float>(), wide, false, 0, thread);
   rotate_and_store(batch, layer, own);
   pool_.barrier().wait();
@@ -183,8 +251,7 @@ void CpuForward::normalise(const std::vector<float>& weight, const PackedMatrix&
                            int64_t m, int thread) {
   float* row = s_.row.as<float>() + thread * row_width();
   for (int64_t r = rows.begin; r < rows.end; ++r) {
-    model_.kernels->rms_norm(s_.residual.as<float>() + r * model_.E, weight.data(), model_.epsilon,
-                             model_.E, row);
+    norm_or_copy(weight, s_.residual.as<float>() + r * model_.E, row);
     pack_activation(*model_.kernels, next, row, r, m, packed(m, thread));
   }
 }
@@ -218,16 +285,20 @@ void CpuForward::rotate_and_store(const Batch& batch, int64_t layer, Range rows)
 
 void CpuForward::finish(const Batch& batch, int thread) {
   int64_t E = model_.E;
-  auto norm = [&](int64_t row, float* out) {
-    model_.kernels->rms_norm(s_.residual.as<float>() + row * E, model_.final_norm.data(),
-                             model_.epsilon, E, out);
-  };
+  const float* residual = s_.residual.as<float>();
   Range rows = split_range(static_cast<int64_t>(batch.logit_rows.size()), 1, pool_.size(), thread);
-  for (int64_t i = rows.begin; i < rows.end; ++i)
-    norm(batch.logit_rows[static_cast<size_t>(i)], s_.hidden.as<float>() + i * E);
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    const float* row = residual + batch.logit_rows[static_cast<size_t>(i)] * E;
+    norm_or_copy(model_.final_norm, row, s_.hidden.as<float>() + i * E);
+    if (model_.head_kind == HeadKind::kEagle3)
+      std::memcpy(s_.own.as<float>() + i * E, row, float_bytes(E));
+  }
   if (!options_.keep_hidden) return;
   Range all = split_range(batch.n_rows(), 1, pool_.size(), thread);
-  for (int64_t r = all.begin; r < all.end; ++r) norm(r, s_.kept.as<float>() + r * E);
+  keep_tap(model_.L, all);
+  if (!options_.tap_layers.empty()) return;
+  for (int64_t r = all.begin; r < all.end; ++r)
+    norm_or_copy(model_.final_norm, residual + r * E, s_.kept.as<float>() + r * E);
 }
 
 View<float, 2> CpuForward::logits(int32_t first, int32_t n) {

@@ -25,6 +25,15 @@ int32_t n_parts(const CudaOptions& o) {
   return static_cast<int32_t>(std::max<int64_t>({groups, 1024, 2 * int64_t{o.max_rows}}));
 }
 
+// first, first + step, ... on the device.
+DeviceBuffer<int32_t> counting(int32_t n, int32_t step, int32_t first) {
+  std::vector<int32_t> values;
+  for (int32_t i = 0; i < n; ++i) values.push_back(first + i * step);
+  DeviceBuffer<int32_t> out(n);
+  cuda_check(cudaMemcpy(out.data(), values.data(), out.bytes(), cudaMemcpyHostToDevice));
+  return out;
+}
+
 }  // namespace
 
 template <class A>
@@ -40,7 +49,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       plane_{kv_.data(), m.L, o.n_blocks, m.G, o.block_tokens, m.D},
       staging_(size_t{1} << 16),
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
-               m.sliding_window, n_parts(o), n_thread_blocks_}),
+               m.sliding_window, n_parts(o), n_thread_blocks_, m.first_position()}),
       residual_(max_rows_ * m.E),
       angles_(max_rows_ * m.D),
       qkv_(max_rows_ * m.qkv_width()),
@@ -54,7 +63,16 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       picked_(max_rows_ * m.E),
       hidden_(max_rows_ * m.E),
       chosen_(chunk_rows_ * m.E),
+      tap_layers_(o.tap_layers),
+      kept_width_(o.keep_hidden
+                      ? m.E * std::max<int64_t>(1, static_cast<int64_t>(o.tap_layers.size()))
+                      : 0),
+      kept_(max_rows_ * kept_width_),
+      iota_(counting(max_rows_, 1, 0)),
+      head_input_(m, o, max_rows_, stream),
       logits_(chunk_rows_ * m.head_rows) {
+  const auto n_taps = static_cast<int32_t>(tap_layers_.size());
+  for (int32_t i = 0; i < n_taps; ++i) tap_rows_.push_back(counting(max_rows_, n_taps, i));
   // A tile of keys is read whole; what no sequence has written must be finite.
   cuda_check(cudaMemsetAsync(kv_.data(), 0, kv_.bytes(), stream_));
 }
@@ -66,15 +84,18 @@ int64_t CudaForward<A>::scratch_bytes() const {
        {&residual_, &angles_, &qkv_, &part_values_, &part_states_, &picked_, &logits_})
     total += a->bytes();
   for (const DeviceBuffer<A>* a :
-       {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_})
+       {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_, &kept_})
     total += a->bytes();
-  return static_cast<int64_t>(total);
+  return static_cast<int64_t>(total) + head_input_.bytes();
 }
 
 template <class A>
-void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_rows) {
+void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_rows,
+                         std::span<const HiddenRef> hidden) {
   const int64_t n = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
   check(n <= max_rows_, "more rows than the backend was made for");
+  check(!model_.takes_hidden() || static_cast<int64_t>(hidden.size()) == n,
+        "a head needs a hidden state for every row");
   if (n == 0) return;
   if (n_layers == 0) n_layers = model_.L;
   const int32_t padded = graphs_ != nullptr ? padded_rows(n, max_rows_) : 0;
@@ -83,29 +104,74 @@ void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_r
     PassWriter::place(padded, padded, &staging_, &pass_);
   else
     PassWriter::place(n, std::max(R, n_logit_rows), &staging_, &pass_);
+  head_input_.place(&staging_, &pass_);
+  head_input_.fill(hidden, &staging_, &pass_);
   writer_.fill(batch, &staging_, &pass_);
   staging_.send(stream_);
   auto issue = [&] { launch(pass_, staging_, staging_.at(pass_.tokens), n_layers); };
   if (padded == 0 || !pass_.fixed()) return issue();
   graphs_->rest_on(GraphKey::Kind::kPass, {staging_.base()}, stream_);
-  graphs_->run({GraphKey::Kind::kPass, padded, static_cast<int32_t>(n_layers)}, stream_, issue);
+  graphs_->run(
+      {GraphKey::Kind::kPass, padded, static_cast<int32_t>(n_layers), head_input_.variant(pass_)},
+      stream_, issue);
 }
 
 template <class A>
 void CudaForward<A>::launch(const Pass& pass, const Staging& staging, const int32_t* tokens,
                             int64_t n_layers) {
   const int64_t T = pass.T;
-  View<float, 2> residual{residual_.data(), {T, model_.E}};
-  kernels::gather_rows<A, float>(
-      residual, View<const A, 2>{model_.embedding.data(), {model_.embedding_rows, model_.E}},
-      {tokens, {T}}, stream_);
+  enter(pass, staging, tokens);
   kernels::rope_angles({angles_.data(), {T, 2, model_.D / 2}}, staging.view(pass.positions),
                        {model_.rope_inverse.data(), {model_.D / 2}}, model_.rope_factor, stream_);
-  for (int64_t layer = 0; layer < n_layers; ++layer) run_layer(layer, pass, staging);
+  const bool keep = kept_width_ > 0 && n_layers == model_.L;
+  for (int64_t layer = 0; layer < n_layers; ++layer) {
+    if (keep) keep_tap(layer, T);
+    run_layer(layer, pass, staging);
+  }
+  finish(pass, staging, keep);
+}
+
+// What enters the first layer.
+template <class A>
+void CudaForward<A>::enter(const Pass& pass, const Staging& staging, const int32_t* tokens) {
+  View<float, 2> residual{residual_.data(), {pass.T, model_.E}};
+  if (model_.takes_hidden())
+    return head_input_.run(residual, tokens, pass, staging, iota(pass.T),
+                           {hidden_.data(), picked_.data()});
+  kernels::gather_rows<A, float>(
+      residual, View<const A, 2>{model_.embedding.data(), {model_.embedding_rows, model_.E}},
+      {tokens, {pass.T}}, stream_);
+}
+
+template <class A>
+void CudaForward<A>::keep_tap(int64_t layer, int64_t T) {
+  const auto n = static_cast<int64_t>(tap_layers_.size());
+  for (size_t i = 0; i < tap_layers_.size(); ++i)
+    if (tap_layers_[i] == layer)
+      kernels::copy_rows<float, A>({kept_.data(), {max_rows_ * n, model_.E}},
+                                   {residual_.data(), {T, model_.E}}, iota(T),
+                                   {tap_rows_[i].data(), {T}}, stream_);
+}
+
+template <class A>
+void CudaForward<A>::narrow_rows(View<A, 2> y, View<const float, 2> x) {
+  kernels::copy_rows<float, A>(y, x, iota(x.shape[0]), iota(x.shape[0]), stream_);
+}
+
+// Hidden states of the logit rows, and of all rows where they are kept.
+template <class A>
+void CudaForward<A>::finish(const Pass& pass, const Staging& staging, bool keep) {
+  View<const float, 2> residual{residual_.data(), {pass.T, model_.E}};
   View<float, 2> picked{picked_.data(), {pass.R, model_.E}};
   kernels::gather_rows<float, float>(picked, residual, staging.view(pass.logit_rows), stream_);
-  kernels::rms_norm(wide(hidden_, pass.R, model_.E), View<const float, 2>(picked),
-                    {model_.final_norm.data(), {model_.E}}, model_.epsilon, stream_);
+  auto norm = [&](View<A, 2> y, View<const float, 2> x) {
+    if (model_.final_norm.size() == 0) return narrow_rows(y, x);
+    kernels::rms_norm(y, x, {model_.final_norm.data(), {model_.E}}, model_.epsilon, stream_);
+  };
+  norm(wide(hidden_, pass.R, model_.E), picked);
+  if (!keep) return;
+  if (tap_layers_.empty()) return norm(wide(kept_, pass.T, model_.E), residual);
+  keep_tap(model_.L, pass.T);
 }
 
 template <class A>
@@ -123,9 +189,15 @@ void CudaForward<A>::run_layer(int64_t layer, const Pass& pass, const Staging& s
              {.bias = nullptr, .add = true}, stream_);
   };
 
-  norm(w.attention_norm);
+  View<const A, 2> input = normed;
+  if (model_.reads_wide(layer))
+    input = head_input_.joined(T);
+  else if (w.attention_norm.size() == 0)
+    narrow_rows(normed, residual);
+  else
+    norm(w.attention_norm);
   View<float, 2> qkv{qkv_.data(), {T, model_.qkv_width()}};
-  multiply(qkv, View<const A, 2>(normed), w.qkv, {}, stream_);
+  multiply(qkv, input, w.qkv, {}, stream_);
   kernels::rope_kv_write<float, A>({queries_.data(), {T, H, D}}, plane_.layer(layer), qkv,
                                    w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
                                    {angles_.data(), {T, 2, D / 2}}, staging.view(pass.places),
