@@ -7,6 +7,7 @@
 #include "bench/decode.h"
 #include "bench/kernels.h"
 #include "bench/serve.h"
+#include "bench/speculation.h"
 
 namespace pf {
 namespace {
@@ -144,6 +145,67 @@ void declare_decode(CLI::App* app, BenchRun* run) {
   });
 }
 
+void declare_speculation(CLI::App* app, BenchRun* run) {
+  struct Options {
+    SpeculationOptions speculation;
+    Output output;
+    bool quick = false;
+  };
+  auto o = std::make_shared<Options>();
+  SpeculationOptions& s = o->speculation;
+  CLI::App* command = app->add_subcommand(
+      "speculation", "Acceptance, costs and speed-up of each drafter on real prompts");
+  command->add_option("--model", s.model, "[SmolLM2-135M-Instruct in models/]")->type_name("PATH");
+  command->add_option("--draft", s.draft, "Of \"model\" [models/drafts/smollm2-3l]");
+  command->add_option("--head", s.head, "Of \"eagle\" [models/drafts/smollm2-eagle]");
+  command->add_option("--draft-layers", s.draft_layers, "Of \"early-exit\" [8]")
+      ->check(CLI::Range(1, 1024).description(""));
+  command
+      ->add_option("--drafters", s.drafters,
+                   "Each a name or a list to choose among, such as ngram,eagle [all]")
+      ->type_name("NAME[,NAME]");
+  CLI::Option* ks =
+      command->add_option("--k", s.ks, "Tokens drafted per round; -1: as the server chooses [4,-1]")
+          ->delimiter(',')
+          ->check(CLI::Range(-1, 16).description(""));
+  command->add_option("--prompts-file", s.prompts_file,
+                      "JSON: lists of prompts by kind [bench/prompts/speculation.json]");
+  command->add_option("--kinds", s.kinds, "Only these [all]");
+  CLI::Option* prompts =
+      command->add_option("--prompts", s.n_prompts, "Of each kind [20; a sweep: 3]")
+          ->check(CLI::Range(1, 100000).description(""));
+  CLI::Option* tokens =
+      command->add_option("--max-tokens", s.max_tokens, "Of an answer [128; a sweep: 64]")
+          ->check(CLI::Range(2, 512).description(""));
+  command->add_option("--temperature", s.temperature, "> 0: with a seed [0]")
+      ->check(CLI::Range(0.0, 100.0).description(""));
+  command->add_option("--dtype", s.dtype, "Of the model [bf16]")
+      ->check(CLI::IsMember({"bf16", "int8", "int4"}).description(""));
+  command->add_option("--threads", s.threads, "[the CPUs]")
+      ->check(CLI::Range(1, 1024).description(""));
+  command->add_flag("--sweep", s.sweep,
+                    "The table of draft lengths 1..16, beside what the industry claims of it");
+  command->add_flag("--quick", o->quick, "Does it all run? One prompt of each kind, few rounds");
+  o->output.declare(command);
+  command->callback([o, run, command, ks, prompts, tokens] {
+    *run = [o, command, ks, prompts, tokens] {
+      SpeculationOptions& s = o->speculation;
+      if (s.sweep && command->count("--drafters") == 0)
+        s.drafters = {"model", "eagle", "early-exit"};
+      if (s.sweep && ks->count() > 0)
+        return refuse(invalid("--sweep has draft lengths of its own; leave --k away"));
+      if (s.sweep && prompts->count() == 0) s.n_prompts = 3;
+      if (s.sweep && tokens->count() == 0) s.max_tokens = 64;
+      if (o->quick) {
+        s.protocol = {2, 2e-4};
+        if (prompts->count() == 0) s.n_prompts = 1;
+        if (tokens->count() == 0) s.max_tokens = 16;
+      }
+      return o->output.finish(bench_speculation(s));
+    };
+  });
+}
+
 void declare_serve_load(CLI::App* app, BenchRun* run) {
   struct Options {
     ServeOptions serve;
@@ -160,15 +222,20 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
   one_of(
       "--scenario", s.scenario, {"long", "short", "mixed", "custom"},
       "long: one prompt of 128K tokens at a time; short: 1,000 requests/s; mixed: 7 to 3 [custom]");
-  one_of("--dataset", s.dataset, {"random", "prefix-repetition", "prompts-file"}, "[random]");
+  one_of("--dataset", s.dataset, {"random", "sonnet", "prefix-repetition", "prompts-file"},
+         "[random]");
   command->add_option("--prompts-file", s.prompts_file, "One prompt a line")->type_name("FILE");
+  command->add_option("--sonnet-file", s.sonnet_file, "Of sonnet [bench/prompts/sonnet.txt]")
+      ->type_name("FILE");
   command->add_option("--num-prompts", s.num_prompts, "[100]");
   command->add_option("--max-concurrency", s.max_concurrency, "0: no limit [0]");
   command->add_option("--request-rate", s.request_rate, "Per second; 0: all at once [0]");
+  command->add_option("--ramp", s.ramp, "Requests per second that grow over the load, as in 1:20")
+      ->type_name("FROM:TO");
   command->add_option("--burstiness", s.burstiness, "1: Poisson; below: bursts; above: even [1]");
   command->add_option("--input-len", s.input_len, "Prompt tokens [256]");
   command->add_option("--output-len", s.output_len, "Answer tokens [128]");
-  command->add_option("--prefix-len", s.prefix_len, "Of prefix-repetition [256]")
+  command->add_option("--prefix-len", s.prefix_len, "Of prefix-repetition [256] and sonnet [200]")
       ->check(CLI::Range(0, 1 << 20).description(""));
   command->add_option("--num-prefixes", s.n_prefixes, "Of prefix-repetition [4]")
       ->check(CLI::Range(1, 1 << 20).description(""));
@@ -177,9 +244,22 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
   command->add_option("--goodput", s.goodput,
                       "\"ttft:500 tpot:30 e2el:9000\" in ms, mlperf-8b-server or "
                       "mlperf-8b-interactive: what request_goodput counts");
+  command
+      ->add_option("--compare", s.compare,
+                   "So many loads with speculation, between the same ones without [5]")
+      ->expected(0, 1)
+      ->default_str("5")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000).description(""));
+  command->add_option("--cost-per-hour", s.cost_per_hour, "Of the machine: cost per million")
+      ->type_name("USD")
+      ->check(CLI::PositiveNumber.description(""));
   command->add_option("--seed", s.seed, "[1]");
   o->output.declare(command);
   command->add_option("--save-result", o->output.json, "As --json")
+      ->type_name("FILE")
+      ->group("Output");
+  command->add_option("--html", s.html, "A page with plots, complete in itself")
       ->type_name("FILE")
       ->group("Output");
   command->callback([o, run] { *run = [o] { return o->output.finish(bench_serve(o->serve)); }; });

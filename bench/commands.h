@@ -17,6 +17,7 @@ using BenchRun = std::function<int()>;
 void declare_kernels(CLI::App* app, BenchRun* run);
 void declare_decode(CLI::App* app, BenchRun* run);
 void declare_serve_load(CLI::App* app, BenchRun* run);
+void declare_speculation(CLI::App* app, BenchRun* run);
 void declare_worker(CLI::App* app, BenchRun* run);
 
 // What every command does with its report: the table on stdout, the JSON where asked.

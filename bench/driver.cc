@@ -71,45 +71,76 @@ Driver::Driver(EngineParts parts)
       max_num_seqs_(parts.step.scheduler.max_num_seqs),
       step_(std::make_unique<Step>(std::move(parts.step), clock_, &inbox_, &outbox_)) {}
 
+Status Driver::self_test() {
+  pool_->begin();
+  Result<std::vector<double>> tested = step_->self_test();
+  pool_->end();
+  return tested.ok() ? Status() : tested.status();
+}
+
 void Driver::collect(DriverRun* run, size_t* n_begun, size_t* n_ended) {
   while (auto event = outbox_.try_pop()) {
     auto& tokens = run->tokens[static_cast<size_t>(event->ticket - first_ticket_)];
     if (tokens.empty() && !event->tokens.empty()) ++*n_begun;
     tokens.insert(tokens.end(), event->tokens.begin(), event->tokens.end());
     for (const VerifiedRound& round : event->rounds) {
+      ++run->n_rounds;
       run->n_drafted += round.n_drafted;
       run->n_accepted += round.n_accepted;
+      round.count_depths(&run->drafted_at, &run->accepted_at);
     }
     if (event->finish != FinishReason::kNone) ++*n_ended;
   }
 }
 
-Result<DriverRun> Driver::run(std::span<const std::vector<int32_t>> prompts, int32_t n, int32_t k) {
+Status Driver::check_prompts(std::span<const std::vector<int32_t>> prompts, int32_t n) const {
   if (prompts.empty() || static_cast<int64_t>(prompts.size()) > max_num_seqs_)
     return invalid("1 to " + std::to_string(max_num_seqs_) + " prompts can run together");
+  int32_t vocabulary = static_cast<int32_t>(step_->target().info().vocabulary_size);
   for (const auto& prompt : prompts) {
     if (prompt.empty() || static_cast<int64_t>(prompt.size()) + n > max_context_)
       return invalid("a prompt is empty, or longer than the context of " +
                      std::to_string(max_context_) + " with its answer");
     for (int32_t id : prompt)
-      if (id < 0 || id >= vocabulary_size())
+      if (id < 0 || id >= vocabulary)
         return invalid("token " + std::to_string(id) + " is not in the vocabulary");
   }
-  first_ticket_ = next_ticket_;
-  for (const auto& prompt : prompts) {
-    auto r = std::make_unique<Request>();
-    r->ticket = next_ticket_++;
-    r->prompt = prompt;
-    r->stop.max_new_tokens = n;
-    r->arrival_us = clock_.now_us();
-    if (k >= 0) {
-      r->speculation.mode = k > 0 ? SpeculationParams::Mode::kFixed : SpeculationParams::Mode::kOff;
-      r->speculation.n_draft_tokens = k;
-    }
-    step_->take(std::move(r));
+  return {};
+}
+
+void Driver::submit(const std::vector<int32_t>& prompt, const DriverAsk& ask) {
+  auto r = std::make_unique<Request>();
+  r->ticket = next_ticket_++;
+  r->prompt = prompt;
+  r->stop.max_new_tokens = ask.n;
+  r->stop.end_ids = ask.end_ids;
+  r->sampling.temperature = ask.temperature;
+  r->has_seed = true;
+  r->seed = ask.seed;
+  r->cache_salt = ask.salt;
+  r->arrival_us = clock_.now_us();
+  if (ask.k >= 0) {
+    using Mode = SpeculationParams::Mode;
+    r->speculation.mode = ask.k > 0 ? Mode::kFixed : Mode::kOff;
+    r->speculation.n_draft_tokens = ask.k;
   }
+  step_->take(std::move(r));
+}
+
+Result<DriverRun> Driver::run(std::span<const std::vector<int32_t>> prompts, int32_t n, int32_t k) {
+  DriverAsk ask;
+  ask.n = n;
+  ask.k = k;
+  return run(prompts, ask);
+}
+
+Result<DriverRun> Driver::run(std::span<const std::vector<int32_t>> prompts, const DriverAsk& ask) {
+  if (Status s = check_prompts(prompts, ask.n); !s.ok()) return s;
+  first_ticket_ = next_ticket_;
+  for (const auto& prompt : prompts) submit(prompt, ask);
   DriverRun run;
   run.tokens.resize(prompts.size());
+  double drafted_before = step_->snapshot().draft_seconds;
   size_t n_begun = 0, n_ended = 0;
   pool_->begin();
   double began = now_s(), decoding = 0;
@@ -122,6 +153,7 @@ Result<DriverRun> Driver::run(std::span<const std::vector<int32_t>> prompts, int
   pool_->end();
   run.prefill_s = decoding - began;
   run.decode_s = now_s() - decoding;
+  run.draft_s = step_->snapshot().draft_seconds - drafted_before;
   return run;
 }
 

@@ -13,6 +13,16 @@
 
 namespace pf {
 
+// How answers are asked for.
+struct DriverAsk {
+  int32_t n = 0;                 // most tokens of each answer
+  int32_t k = -1;                // < 0: the server's own choice of drafts, 0: none, else so many
+  std::vector<int32_t> end_ids;  // sorted; none: exactly n tokens
+  float temperature = 0;         // > 0: drawn with `seed`, so the text is the same for every k
+  uint64_t seed = 1;
+  std::string salt;  // drafters that remember answers remember them under their salt
+};
+
 // Token lists answered together, and how long that took.
 struct DriverRun {
   std::vector<std::vector<int32_t>> tokens;  // generated, by prompt
@@ -20,6 +30,9 @@ struct DriverRun {
   double decode_s = 0;   // from there to the last token
   int64_t n_steps = 0;   // after the prefill
   int64_t n_drafted = 0, n_accepted = 0;
+  int64_t n_rounds = 0;                          // target passes behind the prompts, by sequence
+  std::vector<int64_t> drafted_at, accepted_at;  // by depth, the first at index 0
+  double draft_s = 0;                            // of all steps: the drafters' proposing
 
   int64_t n_decoded() const;  // tokens behind the first ones
 };
@@ -35,6 +48,10 @@ class Driver {
   // Greedy answers of exactly n tokens to prompts that begin together. k < 0: the server's own
   // choice of drafts, 0: none, else so many. Refuses what does not fit the context or the rows.
   Result<DriverRun> run(std::span<const std::vector<int32_t>> prompts, int32_t n, int32_t k);
+  Result<DriverRun> run(std::span<const std::vector<int32_t>> prompts, const DriverAsk& ask);
+
+  // As the server does before it is ready: what it measures, the server's choice of K begins with.
+  Status self_test();
 
   Backend& target() { return step_->target(); }
   ThreadPool& pool() { return *pool_; }
@@ -45,6 +62,8 @@ class Driver {
 
  private:
   explicit Driver(EngineParts parts);
+  Status check_prompts(std::span<const std::vector<int32_t>> prompts, int32_t n) const;
+  void submit(const std::vector<int32_t>& prompt, const DriverAsk& ask);
   void collect(DriverRun* run, size_t* n_begun, size_t* n_ended);
 
   std::unique_ptr<ThreadPool> pool_;

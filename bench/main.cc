@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   pf::BenchRun run;
   pf::declare_kernels(&app, &run);
   pf::declare_decode(&app, &run);
+  pf::declare_speculation(&app, &run);
   pf::declare_serve_load(&app, &run);
   pf::declare_worker(&app, &run);
   try {

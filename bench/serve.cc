@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <fstream>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <thread>
 
 #include "bench/measure.h"
+#include "bench/serve_compare.h"
+#include "bench/serve_page.h"
+#include "bench/serve_prompts.h"
 #include "proto/pilotfish/v1/inference.grpc.pb.h"
 
 namespace pf {
@@ -48,10 +49,12 @@ class Call final : public grpc::ClientReadReactor<wire::GenerateChunk> {
     if (chunk_.has_prompt()) record.n_prompt = chunk_.prompt().num_prompt_tokens();
     if (chunk_.num_tokens() > 0) {
       record.message_s.push_back(traffic_->elapsed_s());
+      record.message_tokens.push_back(chunk_.num_tokens());
       if (record.n_tokens == 0) record.first_s = record.message_s.back();
       record.n_tokens += chunk_.num_tokens();
       if (cancel_at_ > 0 && record.n_tokens >= cancel_at_) context_.TryCancel();
     }
+    if (chunk_.has_finish()) take(chunk_.finish().speculation());
     StartRead(&chunk_);
   }
 
@@ -72,6 +75,17 @@ class Call final : public grpc::ClientReadReactor<wire::GenerateChunk> {
   RequestRecord record;
 
  private:
+  void take(const wire::SpeculationStats& s) {
+    record.n_rounds = s.rounds();
+    record.n_drafts = 0;
+    for (const auto& [drafter, n] : s.rounds_per_drafter()) record.n_drafts += n;
+    record.n_drafted = s.drafted_tokens();
+    record.n_accepted = s.accepted_tokens();
+    record.drafted_at.assign(s.drafted_per_position().begin(), s.drafted_per_position().end());
+    record.accepted_at.assign(s.accepted_per_position().begin(), s.accepted_per_position().end());
+    record.alpha = s.last_alpha();
+  }
+
   grpc::ClientContext context_;
   wire::GenerateRequest request_;
   wire::GenerateChunk chunk_;
@@ -84,91 +98,44 @@ ServeOptions with_scenario(ServeOptions o) {
     int num_prompts, max_concurrency, input_len, output_len;
     double rate;
   };
+  bool sonnet = o.dataset == "sonnet";  // its lengths are those of vllm bench serve
   constexpr int kLongPrompt = 128 << 10;
   Values v = o.scenario == "long"    ? Values{10, 1, kLongPrompt, 128, 0}
              : o.scenario == "short" ? Values{1000, 0, 32, 32, 1000}
              : o.scenario == "mixed" ? Values{100, 0, kLongPrompt, 128, 1}
+             : sonnet                ? Values{100, 0, 550, 150, 0}
                                      : Values{100, 0, 256, 128, 0};
   if (o.num_prompts < 0) o.num_prompts = v.num_prompts;
   if (o.max_concurrency < 0) o.max_concurrency = v.max_concurrency;
   if (o.input_len < 0) o.input_len = v.input_len;
   if (o.output_len < 0) o.output_len = v.output_len;
   if (o.request_rate < 0) o.request_rate = v.rate;
+  if (o.prefix_len < 0) o.prefix_len = sonnet ? 200 : 256;
   return o;
 }
 
-Result<std::vector<std::string>> lines_of(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);)
-    if (!line.empty()) lines.push_back(line);
-  if (lines.empty()) return invalid("--prompts-file " + path + " cannot be read, or is empty");
-  return lines;
-}
-
-// Requests of one load, a function of its seed.
-class Prompts {
- public:
-  Prompts(const ServeOptions& o, const wire::ModelInfo& model, std::vector<std::string> lines)
-      : o_(o), model_(model), lines_(std::move(lines)), rng_(o.seed) {
-    for (int i = 0; i < o.n_prefixes && o.dataset == "prefix-repetition"; ++i)
-      prefixes_.push_back(random_ids(std::min(o.prefix_len, fitting(o.input_len))));
-  }
-
-  wire::GenerateRequest make(int i) {
-    wire::GenerateRequest r;
-    if (o_.dataset == "prompts-file") {
-      r.set_text(lines_[static_cast<size_t>(i) % lines_.size()]);
-    } else {
-      // Of ten mixed requests the last three are short ones.
-      bool is_short = o_.scenario == "mixed" && i % 10 >= 7;
-      int n = is_short ? 32 : fitting(o_.input_len);
-      std::vector<uint32_t> ids;
-      if (!prefixes_.empty()) ids = prefixes_[static_cast<size_t>(i) % prefixes_.size()];
-      std::vector<uint32_t> rest =
-          random_ids(n - static_cast<int>(std::min<size_t>(ids.size(), static_cast<size_t>(n))));
-      ids.insert(ids.end(), rest.begin(), rest.end());
-      ids.resize(static_cast<size_t>(n));
-      r.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
-    }
-    r.mutable_stopping()->set_max_new_tokens(static_cast<uint32_t>(o_.output_len));
-    r.mutable_stopping()->set_ignore_eos(true);
-    r.mutable_sampling()->set_temperature(0);
-    if (o_.speculation == "off") r.mutable_speculation()->set_mode(wire::Speculation::OFF);
-    return r;
-  }
-  bool cancels() { return std::uniform_real_distribution<double>()(rng_) < o_.cancel_rate; }
-
- private:
-  // The context holds prompt and answer.
-  int fitting(int n) const {
-    return std::max(1, std::min(n, static_cast<int>(model_.max_context()) - o_.output_len));
-  }
-  std::vector<uint32_t> random_ids(int n) {
-    std::uniform_int_distribution<uint32_t> id(0, std::max(1u, model_.logits_width()) - 1);
-    std::vector<uint32_t> ids(static_cast<size_t>(n));
-    for (uint32_t& i : ids) i = id(rng_);
-    return ids;
-  }
-
-  const ServeOptions& o_;
-  const wire::ModelInfo& model_;
-  std::vector<std::string> lines_;
-  std::mt19937_64 rng_;
-  std::vector<std::vector<uint32_t>> prefixes_;
+struct LoadRun {
+  std::vector<RequestRecord> records;
+  double duration_s = 0;
 };
+
+std::vector<double> due_times(const ServeOptions& o) {
+  if (o.ramp.empty()) return arrival_times(o.num_prompts, o.request_rate, o.burstiness, o.seed);
+  Ramp ramp = *ramp_of(o.ramp);  // checked
+  return ramp_times(o.num_prompts, ramp.from, ramp.to, o.burstiness, o.seed);
+}
 
 // All requests at their times, as far as max_concurrency lets them; the last answer is in when it
 // returns.
-std::vector<RequestRecord> send_all(const ServeOptions& o, wire::Inference::Stub* stub,
-                                    Prompts* prompts, double* duration_s) {
-  std::vector<double> due = arrival_times(o.num_prompts, o.request_rate, o.burstiness, o.seed);
+LoadRun send_all(const ServeOptions& o, wire::Inference::Stub* stub, ServePrompts prompts,
+                 bool speculation) {
+  std::vector<double> due = due_times(o);
   std::vector<wire::GenerateRequest> requests;
-  for (int i = 0; i < o.num_prompts; ++i) requests.push_back(prompts->make(i));
+  for (int i = 0; i < o.num_prompts; ++i) requests.push_back(prompts.make(i, speculation));
   Traffic traffic;
   std::vector<std::unique_ptr<Call>> calls;
   for (size_t i = 0; i < due.size(); ++i) {
-    int64_t cancel_at = prompts->cancels() ? std::max(1, o.output_len / 2) : 0;
+    int64_t cancel_at = prompts.cancels() ? std::max(1, o.output_len / 2) : 0;
     calls.push_back(std::make_unique<Call>(std::move(requests[i]), due[i], cancel_at, &traffic));
     std::this_thread::sleep_for(std::chrono::duration<double>(due[i] - traffic.elapsed_s()));
     {
@@ -181,10 +148,10 @@ std::vector<RequestRecord> send_all(const ServeOptions& o, wire::Inference::Stub
   }
   std::unique_lock lock(traffic.mutex);
   traffic.changed.wait(lock, [&] { return traffic.n_open == 0; });
-  *duration_s = traffic.elapsed_s();
-  std::vector<RequestRecord> records;
-  for (auto& call : calls) records.push_back(std::move(call->record));
-  return records;
+  LoadRun run;
+  run.duration_s = traffic.elapsed_s();
+  for (auto& call : calls) run.records.push_back(std::move(call->record));
+  return run;
 }
 
 Status check_options(const ServeOptions& o) {
@@ -196,7 +163,65 @@ Status check_options(const ServeOptions& o) {
     return invalid("--cancel-rate must be in [0, 1]");
   if ((o.dataset == "prompts-file") != !o.prompts_file.empty())
     return invalid("--dataset prompts-file and --prompts-file FILE go together");
-  return {};
+  if (o.dataset == "sonnet" && o.prefix_len >= o.input_len)
+    return invalid("--dataset sonnet needs a --prefix-len below --input-len");
+  if (!o.ramp.empty() && o.request_rate > 0)
+    return invalid("--ramp and --request-rate exclude each other; a scenario may set the rate");
+  if (o.compare > 0 && o.speculation == "off")
+    return invalid("--compare sends the load both ways; leave --speculation away");
+  Result<Ramp> ramp = ramp_of(o.ramp);
+  return o.ramp.empty() || ramp.ok() ? Status() : ramp.status();
+}
+
+// The lines that prompts are made of, with their lengths where these are needed.
+Result<std::vector<CountedLine>> counted_lines(const ServeOptions& o, wire::Inference::Stub* stub) {
+  std::vector<CountedLine> counted;
+  bool sonnet = o.dataset == "sonnet";
+  if (!sonnet && o.dataset != "prompts-file") return counted;
+  Result<std::vector<std::string>> lines = sonnet ? lines_of("--sonnet-file", o.sonnet_file)
+                                                  : lines_of("--prompts-file", o.prompts_file);
+  if (!lines.ok()) return lines.status();
+  if (sonnet) lines->insert(lines->begin(), kSonnetTask);
+  for (std::string& text : *lines) {
+    CountedLine line;
+    if (sonnet) {
+      grpc::ClientContext context;
+      wire::TokenizeRequest request;
+      wire::TokenizeResponse response;
+      request.set_text(text + "\n");
+      request.set_add_special_tokens(false);
+      grpc::Status status = stub->Tokenize(&context, request, &response);
+      if (!status.ok())
+        return Status(Code::kUnavailable,
+                      "the server does not tokenise: " + status.error_message());
+      line.n_tokens = response.ids_size();
+    }
+    line.text = std::move(text);
+    counted.push_back(std::move(line));
+  }
+  return counted;
+}
+
+void describe(const ServeOptions& o, const wire::ModelInfo& model, Json* head) {
+  (*head)["model_id"] = model.model();
+  (*head)["scenario"] = o.scenario;
+  (*head)["dataset"] = o.dataset;
+  (*head)["num_prompts"] = o.num_prompts;
+  (*head)["request_rate"] = !o.ramp.empty()      ? Json(o.ramp)
+                            : o.request_rate > 0 ? Json(o.request_rate)
+                                                 : Json("inf");
+  (*head)["burstiness"] = o.burstiness;
+  (*head)["max_concurrency"] = o.max_concurrency > 0 ? Json(o.max_concurrency) : Json();
+  (*head)["speculation"] = o.speculation;
+}
+
+Json figures_of(const ServeOptions& o, const LoadRun& run, const Slo& slo) {
+  Json figures = serve_figures(run.records, run.duration_s, slo);
+  if (o.cost_per_hour > 0) figures.update(cost_figures(figures, o.cost_per_hour));
+  auto failed = std::find_if(run.records.begin(), run.records.end(),
+                             [](const RequestRecord& r) { return !r.error.empty(); });
+  figures["first_error"] = failed == run.records.end() ? Json() : Json(failed->error);
+  return figures;
 }
 
 }  // namespace
@@ -206,12 +231,6 @@ Result<Report> bench_serve(const ServeOptions& asked) {
   if (Status s = check_options(o); !s.ok()) return s;
   Result<Slo> slo = slo_of(o.goodput);
   if (!slo.ok()) return slo.status();
-  std::vector<std::string> lines;
-  if (o.dataset == "prompts-file") {
-    Result<std::vector<std::string>> read = lines_of(o.prompts_file);
-    if (!read.ok()) return read.status();
-    lines = read.take();
-  }
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   auto channel = grpc::CreateCustomChannel(o.target, grpc::InsecureChannelCredentials(), arguments);
@@ -223,23 +242,26 @@ Result<Report> bench_serve(const ServeOptions& asked) {
   if (!status.ok())
     return Status(Code::kUnavailable,
                   "--target " + o.target + " does not answer: " + status.error_message());
-  Prompts prompts(o, model, std::move(lines));
-  double duration_s = 0;
-  std::vector<RequestRecord> records = send_all(o, stub.get(), &prompts, &duration_s);
+  Result<std::vector<CountedLine>> lines = counted_lines(o, stub.get());
+  if (!lines.ok()) return lines.status();
   Report report("serve");
-  report.head()["model_id"] = model.model();
-  report.head()["scenario"] = o.scenario;
-  report.head()["dataset"] = o.dataset;
-  report.head()["num_prompts"] = o.num_prompts;
-  report.head()["request_rate"] = o.request_rate > 0 ? Json(o.request_rate) : Json("inf");
-  report.head()["burstiness"] = o.burstiness;
-  report.head()["max_concurrency"] = o.max_concurrency > 0 ? Json(o.max_concurrency) : Json();
-  report.head()["speculation"] = o.speculation;
-  Json figures = serve_figures(records, duration_s, *slo);
+  describe(o, model, &report.head());
+  LoadRun run;
+  std::vector<Json> loads;
+  int n_loads = o.compare > 0 ? 2 * o.compare + 1 : 1;
+  for (int i = 0; i < n_loads; ++i) {
+    bool speculation = o.compare > 0 ? i % 2 == 1 : o.speculation != "off";
+    LoadRun sent = send_all(o, stub.get(), ServePrompts(o, model, *lines, i), speculation);
+    loads.push_back(figures_of(o, sent, *slo));
+    if (speculation || n_loads == 1) run = std::move(sent);
+  }
+  Json figures = figures_of(o, run, *slo);
   for (const auto& [key, value] : figures.items()) report.head()[key] = value;
-  auto failed = std::find_if(records.begin(), records.end(),
-                             [](const RequestRecord& r) { return !r.error.empty(); });
-  report.head()["first_error"] = failed == records.end() ? Json() : Json(failed->error);
+  if (o.compare > 0)
+    for (Json& line : compare_lines(loads)) report.add("speculation on over off", std::move(line));
+  if (!o.ramp.empty())
+    for (Json& line : ramp_lines(run.records)) report.add("ramp", std::move(line));
+  if (Status s = write_serve_page(o.html, report.head(), run.records); !s.ok()) return s;
   return report;
 }
 

@@ -20,7 +20,7 @@ def main():
     parser.add_argument("checkpoint")
     parser.add_argument("out")
     args = parser.parse_args()
-    state = torch.load(args.checkpoint, map_location="cpu", weights_only=False)
+    state = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     tensors = {k: (v if k == "d2t" else v.bfloat16()).contiguous() for k, v in state["tensors"].items()}

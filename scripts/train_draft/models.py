@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from weights import Config
+
 MATRICES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
             "mlp.up_proj", "mlp.down_proj")
 NORMS = ("input_layernorm", "post_attention_layernorm")
@@ -237,7 +239,6 @@ def fresh_eagle(target_config, target, d2t):
 
 
 def fresh_model(target_config, target, d2t, layers):
-    from weights import Config
     w = {}
     for i, source in enumerate(layers):
         w |= {f"layers.{i}." + k.split(".", 2)[2]: v for k, v in target.items() if k.startswith(f"layers.{source}.")}

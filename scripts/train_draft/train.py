@@ -139,7 +139,7 @@ class Run:
               f"{sum(p.numel() for p in self.parameters)} parameters", flush=True)
 
     def restore(self):
-        state = torch.load(self.out / "last.pt", map_location=self.args.device, weights_only=False)
+        state = torch.load(self.out / "last.pt", map_location=self.args.device, weights_only=True)
         self.draft.load_state_dict(state["draft"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.rows, self.best, self.spent = (state[k] for k in ("step", "rows", "best", "spent"))

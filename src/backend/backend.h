@@ -40,6 +40,9 @@ struct ProposeJob {
   std::span<const int32_t>
       committed;  // catch-up tokens at positions [base, ...); the last one is the root
   int64_t base = 0;
+  // Position in the text less that in this model's slots, where it sees a window of the text: the
+  // noise of a token belongs to its place in the text.
+  int64_t offset = 0;
   // [committed]: where the target's hidden state of the token before each lies. Only for a head
   // over hidden states; empty else. Its rows begin at slot 1, where the second token is fed.
   std::span<const HiddenRef> hidden;

@@ -73,6 +73,9 @@ void DraftLevels::feed_one(const ProposeJob& job, const DraftTree& tree, Growth*
   else
     batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
   g->row_of_node_0 = static_cast<int32_t>(batch_.logit_rows.size()) - tree.size();
+  if (device_.fed_as.empty()) return;
+  for (int32_t& token : std::span(batch_.tokens).last(static_cast<size_t>(tree.size() - first)))
+    token = device_.fed_as[static_cast<size_t>(token)];
 }
 
 void DraftLevels::grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees,
@@ -106,7 +109,7 @@ void DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, Draf
     const std::vector<TokenProbability>& top = top_[g->first_list + i];
     if (top.empty()) continue;  // a draft that is ill proposes nothing
     GrowthPoint at{g->open[i],
-                   job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
+                   job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
                    job.n_generated + depth - 1,
                    job.params,
                    job.stop,

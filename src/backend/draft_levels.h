@@ -24,6 +24,9 @@ class DraftLevels {
         list;
     int64_t max_rows = 0;        // of a pass
     ThreadPool* pool = nullptr;  // grows the drafts of a level at once; null: this thread does
+    // What is fed for a proposed token, where the device has a vocabulary of its own and its jobs'
+    // `committed` are in it; empty: the token itself.
+    std::span<const int32_t> fed_as = {};
   };
   explicit DraftLevels(Device device) : device_(std::move(device)) {}
 

@@ -47,7 +47,8 @@ struct Request {
   int64_t deadline_us = kNever;    // then DEADLINE_EXCEEDED
   int64_t time_limit_us = kNever;  // absolute; then TIME_LIMIT with what there is
   std::string cache_salt;
-  // Bit i ends completion i, all bits end all. Outlives the request's last event; null: never.
+  // Bit i ends completion i, all bits end all; who raises one tells the engine (Engine::cancelled).
+  // Outlives the request's last event; null: never.
   const std::atomic<uint32_t>* cancel = nullptr;
 };
 

@@ -32,7 +32,8 @@ struct Sequence {
   int32_t drafter = -1;              // who drafts in this step; set by the engine
   int32_t draft_match = 0;           // what its proposal would rest on (Drafter::match_length)
   std::vector<DraftHistory> drafts;  // by drafter index
-  int64_t target_high = 0, draft_high = 0;  // most tokens that ever stood in either plane
+  int64_t target_high = 0;           // most tokens that ever stood in its plane
+  std::vector<int64_t> draft_high;   // likewise, by plane
 
   double loss_spent = 0;  // probability mass kept beyond the exact rule
   int32_t n_preemptions = 0;

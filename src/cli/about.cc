@@ -50,6 +50,7 @@ void declare_all(CLI::App* app, Run* run) {
   declare_inspect(app, run);
   declare_quantize(app, run);
   declare_health(app, run);
+  declare_top(app, run);
   declare_doctor(app, run);
   declare_completion(app, run);
   declare_manual(app, run);

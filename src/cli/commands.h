@@ -25,6 +25,7 @@ void declare_compare(CLI::App* app, Run* run);
 void declare_inspect(CLI::App* app, Run* run);
 void declare_quantize(CLI::App* app, Run* run);
 void declare_health(CLI::App* app, Run* run);
+void declare_top(CLI::App* app, Run* run);
 void declare_doctor(CLI::App* app, Run* run);
 void declare_completion(CLI::App* app, Run* run);
 void declare_manual(CLI::App* app, Run* run);

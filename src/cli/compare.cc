@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/compare_stats.h"
 #include "cli/config.h"
+#include "cli/draft_tokens.h"
 #include "cli/load_text.h"
 #include "engine/load.h"
 #include "engine/self_test.h"
@@ -86,12 +87,15 @@ class Comparison {
       drafter_ = dynamic_cast<ModelDrafter*>(&parts_.step.drafters[d]);
     if (drafter_ == nullptr)
       return invalid("compare needs a draft model: give one with --draft PATH or --draft self");
+    if (drafter_->plane() < 0)
+      return invalid("compare needs a draft on the model's device, with the model's own tokens; " +
+                     drafter_->name() + " is another");
     report_.draft = drafter_->name();
     report_.k = kDraftTokens;
     std::vector<std::vector<int32_t>> texts;
     for (const std::string& prompt : prompts) {
       texts.push_back(tokenizer_.encode(prompt));
-      int64_t longest = std::min(parts_.step.max_context, drafter_->max_context());
+      int64_t longest = std::min(parts_.step.max_context, drafter_->room_tokens());
       if (texts.back().empty() ||
           static_cast<int64_t>(texts.back().size()) + o_.n_new_tokens > longest)
         return invalid("a prompt is empty, or with --max-new-tokens beyond the context of " +
@@ -223,6 +227,7 @@ int compare(const CompareOptions& o, Config& config) {
   Result<ModelText> text = load_text(engine.model);
   if (!text.ok()) return fail(text.status());
   engine.speculation = {"model"};
+  if (Status s = read_draft_tokens(text->tokenizer, &engine); !s.ok()) return fail(s);
   Result<EngineParts> parts = load_engine(engine);
   if (!parts.ok()) return fail(parts.status());
   Comparison comparison(o, parts.take(), text->tokenizer);

@@ -83,7 +83,7 @@ Result<wire::GenerateResponse> answer(const wire::GenerateRequest& r, Loaded& lo
     if (!event) continue;
     std::vector<wire::GenerateChunk> chunks;
     answer.push(std::move(*event), clock.now_us(), &chunks);
-    if (answer.stopped() != 0 && cancel.exchange(~0u) == 0) loaded.engine->wake();
+    if (answer.stopped() != 0 && cancel.exchange(~0u) == 0) loaded.engine->cancelled(ticket);
     for (wire::GenerateChunk& chunk : chunks) {
       if (show) std::fwrite(chunk.text().data(), 1, chunk.text().size(), stdout);
       if (chunk.has_prompt()) *response.mutable_prompt() = std::move(*chunk.mutable_prompt());

@@ -105,18 +105,33 @@ bool compare_number(const char* what, double a, double b) {
   return equal;
 }
 
-bool compare_texts(const Result<ModelText>& draft, const Result<ModelText>& target) {
-  if (!draft.ok() || !target.ok()) {
-    row("tokens", "not compared: a tokenizer is missing");
-    return true;
+// Without a tokenizer of its own a draft is taken to speak the target's tokens, which takes as many
+// of them.
+bool compare_widths(const Model& draft, const Model& target) {
+  bool named = draft.shares_embedding || !draft.head_tokens.empty();
+  bool equal = named || draft.config.vocabulary_size == target.config.vocabulary_size;
+  row("tokens", equal
+                    ? "the target's: the draft has no tokenizer of its own"
+                    : "no vocabulary map: the draft has no tokenizer of its own, and other widths");
+  return equal;
+}
+
+bool compare_texts(const Model& draft_model, const Model& target_model,
+                   const Result<ModelText>& draft, const Result<ModelText>& target) {
+  if (!target.ok()) {
+    row("tokens", "not compared: the target has no tokenizer");
+    return false;
   }
+  if (!draft.ok()) return compare_widths(draft_model, target_model);
   VocabularyMap map = map_vocabularies(draft->tokenizer, target->tokenizer);
-  if (map.identity) return row("tokens", "equal"), true;
+  if (map.identity && map.covers_text) return row("tokens", "equal"), true;
   row("tokens", std::to_string(map.n_shared) + " shared, " + number(100 * map.draft_coverage) +
                     " % of the draft's");
   for (int32_t id : map.first_differences)
     row("  differs at", std::to_string(id) + ": " + excerpt(draft->tokenizer.bytes(id)) + " | " +
                             excerpt(target->tokenizer.bytes(id)));
+  row("spelled", std::to_string(std::count(map.to_draft.begin(), map.to_draft.end(), -1)) +
+                     " of the target's are fed as several of the draft's");
   Status useful = check_useful(map);
   if (!useful.ok()) row("tokens", useful.message());
   return useful.ok();
@@ -131,7 +146,7 @@ int compare(const Model& draft, const Model& target, const Result<ModelText>& dr
                  static_cast<double>(target.config.max_context));
   compare_number("vocab_size", static_cast<double>(draft.config.vocabulary_size),
                  static_cast<double>(target.config.vocabulary_size));
-  bool good = compare_texts(draft_text, target_text);
+  bool good = compare_texts(draft, target, draft_text, target_text);
   for (const Status& s : {check_stands_alone(target), check_fits(draft, target)}) {
     if (s.ok()) continue;
     row("does not fit", s.message());

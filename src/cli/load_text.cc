@@ -148,14 +148,45 @@ Result<ModelText> text_of_folder(const fs::path& folder) {
   return text;
 }
 
+// Where the files of a model in Hugging Face's form lie.
+fs::path folder_of(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return path;
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+bool has_tokenizer_file(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "tokenizer.json", error) ||
+         fs::exists(folder / "tokenizer.model", error);
+}
+
+// The GGUF file that a model is, or that is the whole of its folder; empty: it is none.
+std::string gguf_of(const fs::path& path) {
+  if (path.extension() == ".gguf") return path.string();
+  std::error_code error;
+  if (!fs::is_directory(path, error) || has_tokenizer_file(path)) return "";
+  std::string found;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() != ".gguf") continue;
+    if (!found.empty()) return "";
+    found = at->path().string();
+  }
+  return found;
+}
+
 }  // namespace
 
 Result<ModelText> load_text(const std::string& model_path) {
-  fs::path path(model_path);
-  std::error_code error;
-  if (path.extension() == ".gguf") return text_of_gguf(model_path);
-  if (fs::is_directory(path, error)) return text_of_folder(path);
-  return text_of_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  std::string gguf = gguf_of(model_path);
+  return gguf.empty() ? text_of_folder(folder_of(model_path)) : text_of_gguf(gguf);
+}
+
+bool has_text(const std::string& model_path) {
+  std::string gguf = gguf_of(model_path);
+  if (gguf.empty()) return has_tokenizer_file(folder_of(model_path));
+  Result<GgufFile> file = GgufFile::open(gguf);
+  return file.ok() && file->find_strings("tokenizer.ggml.tokens").has_value();
 }
 
 }  // namespace pf

@@ -22,4 +22,7 @@ struct ModelText {
 // weights. Errors name the file and the key.
 Result<ModelText> load_text(const std::string& model_path);
 
+// Whether there is a tokenizer to read at all; false also for what is no model.
+bool has_text(const std::string& model_path);
+
 }  // namespace pf

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/draft_tokens.h"
 #include "cli/load_text.h"
 #include "cli/settings.h"
 
@@ -41,7 +42,9 @@ Result<Loaded> load_engine_and_text(const Settings& settings, const Clock& clock
   // The text is small: a bad tokenizer is found before gigabytes are read.
   Result<ModelText> text = load_text(o.model);
   if (!text.ok()) return text.status();
-  Result<std::unique_ptr<Engine>> engine = Engine::create(o, clock);
+  EngineOptions with_tokens = o;
+  if (Status s = read_draft_tokens(text->tokenizer, &with_tokens); !s.ok()) return s;
+  Result<std::unique_ptr<Engine>> engine = Engine::create(with_tokens, clock);
   if (!engine.ok()) return engine.status();
   const EngineInfo& info = (*engine)->info();
   if (text->tokenizer.size() > info.vocabulary_size)

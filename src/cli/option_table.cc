@@ -194,6 +194,11 @@ void add_speculation(Table* t) {
                       0, 100000, PF_FIELD(engine.draft_layers));
   t->choice({"draft-quantization", "Repacks the draft's weights while loading"},
             {"int4", "int8", "none"}, PF_FIELD(engine.draft_quantization));
+  t->choice({"draft-device", "Where draft models run; auto: with the model"},
+            {"auto", "cpu", "cuda"}, PF_FIELD(engine.draft_device));
+  t->integer<int64_t>({"max-prefix-len",
+                       "Longest text that a draft model sees as a whole; of longer ones a window"},
+                      16, INT32_MAX, PF_FIELD(engine.max_prefix_len), true);
   t->number<float>({"draft-temperature", "Of the draft's own draws; -1: the request's"}, -1, 100,
                    "needs a number in 0..100, or -1 for the request's",
                    PF_FIELD(engine.draft_temperature));
@@ -226,6 +231,8 @@ void add_speculation(Table* t) {
       PF_FIELD(engine.acceptance));
   t->add({"alpha", "Of threshold rules that name none: in (0, 1], 1 is exact, or dynamic"},
          Kind::kText, "X|dynamic", set_alpha, print_alpha);
+  t->choice({"alpha-load", "Load by which dynamic alpha goes: rows of a step, or NVIDIA's figure"},
+            {"rows", "nvml"}, PF_FIELD(engine.alpha_load));
   t->number<float>({"alpha-smoothing", "Weight of the present load in dynamic alpha"}, 0.01, 1,
                    "needs a number in 0.01..1", PF_FIELD(engine.alpha_smoothing));
 }
@@ -247,11 +254,15 @@ void add_capacity(Table* t) {
             PF_FIELD(engine.prefix_caching));
   t->toggle({"cuda-graphs", "Launch small steps and drafts as CUDA graphs; the text is the same"},
             PF_FIELD(engine.cuda_graphs));
+  t->choice({"prefill-gemm", "A prompt's products on CUDA; cublas: sums that depend on its cuts"},
+            {"own", "cublas"}, PF_FIELD(engine.prefill_gemm));
 }
 
 void add_serving(Table* t) {
   t->section("Serving", Scope::kServe);
   t->text({"listen", "Where clients connect"}, "HOST:PORT", PF_FIELD(server.listen));
+  t->text({"admin-listen", "Where operators connect (Admin, pilotfish top); empty: off"},
+          "HOST:PORT", PF_FIELD(server.admin_listen));
   t->text({"metrics-listen", "Prometheus metrics and probes; empty: off"}, "HOST:PORT",
           PF_FIELD(server.metrics_listen));
   t->text({"served-model-name", "As clients call the model; empty: the name of its file"}, "NAME",

@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/config.h"
+#include "cli/plan_flags.h"
 #include "cli/stacks.h"
 #include "cli/version.h"
 
@@ -98,7 +99,7 @@ struct Loading {
 }
 
 void run_until_signal(const sigset_t& set, Server& server, Log& log) {
-  while (!wait_for_end(set, 1000)) {
+  while (!wait_for_end(set, 200) && !server.drain_asked()) {
   }
   log.info("draining");
   bool again = false;
@@ -152,6 +153,9 @@ int serve(Config& config) {
     print_all_stacks();
     die_of_fault("the engine hangs");
   };
+  settings.server.plan_memory = [&settings](const std::map<std::string, std::string>& flags) {
+    return plan_with_flags(settings, flags);
+  };
   settings.server.probe.on_deaf = [] { die_of_fault("new connections are not answered"); };
   std::unique_ptr<Engine> engine;  // outlives the server
   Result<std::unique_ptr<Server>> started = Server::start(settings.server, clock, log);
@@ -161,11 +165,12 @@ int serve(Config& config) {
   std::set_terminate(on_terminate);
   log.info("listening", {{"address", settings.server.listen},
                          {"port", int64_t{server.port()}},
-                         {"metrics", settings.server.metrics_listen}});
+                         {"metrics", settings.server.metrics_listen},
+                         {"admin", settings.server.admin_listen}});
   int64_t began_us = clock.now_us();
   Loading loading(settings, clock);
   while (!loading.done.load())
-    if (wait_for_end(set, 20)) server.set_not_serving(), end_at_once(log);
+    if (wait_for_end(set, 20) || server.drain_asked()) server.set_not_serving(), end_at_once(log);
   loading.thread.join();
   if (!loading.result->ok()) {
     dying_server.store(nullptr);
@@ -176,6 +181,10 @@ int serve(Config& config) {
     dying_server.store(nullptr);
     return fail(s), kFault;
   }
+  if (settings.engine.prefill_gemm == "cublas")
+    log.warn(
+        "--prefill-gemm cublas: a prompt's sums depend on how it is cut into chunks, so a request "
+        "may get another text at another time; own keeps it the same");
   engine->start();
   const EngineInfo& info = engine->info();
   log.info("ready", {{"model", (*loading.result)->model.name},
@@ -184,6 +193,7 @@ int serve(Config& config) {
                      {"dtype", info.dtype},
                      {"context", info.max_context},
                      {"load_s", 1e-6 * static_cast<double>(clock.now_us() - began_us)}});
+  for (const std::string& note : info.notes) log.info("draft differs", {{"how", note}});
   server.set_ready(std::move((*loading.result)->model), port_of(*engine));
   run_until_signal(set, server, log);
   dying_server.store(nullptr);

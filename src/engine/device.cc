@@ -45,6 +45,7 @@ Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const Res
   o.keep_hidden = r.keep_hidden;
   o.tap_layers = r.tap_layers;
   o.hidden_of = r.hidden_of;
+  if (options.prefill_gemm == "cublas") o.prefill_gemm = CudaOptions::PrefillGemm::kCublas;
   return make_cuda_backend(*r.model, r.embedding_of, o, pool);
 }
 
@@ -62,6 +63,8 @@ Result<Device> choose_device(const EngineOptions& o) {
   if (device == Device::kCpu && o.dtype == "fp16")
     return invalid(
         "--dtype fp16: the CPU computes in bf16 (FP16 files are converted once at load) or fp32");
+  if (device == Device::kCpu && o.prefill_gemm == "cublas")
+    return invalid("--prefill-gemm cublas: cuBLAS computes on CUDA devices only; use own");
   if (device == Device::kCuda) {
     if (o.dtype == "fp32")
       return invalid("--dtype fp32: the CUDA kernels compute in fp16 or bf16; use --device cpu");
@@ -70,6 +73,16 @@ Result<Device> choose_device(const EngineOptions& o) {
         return invalid("int8 weights have no CUDA kernels; use int4, none or --device cpu");
   }
   return device;
+}
+
+Result<Device> choose_draft_device(const EngineOptions& o, Device target) {
+  if (o.draft_device == "auto") return target;
+  EngineOptions draft = o;
+  draft.device = o.draft_device;
+  draft.quantization = "none";  // of the target
+  if (o.draft_device == "cpu" && o.dtype == "fp16") draft.dtype = "bf16";
+  Result<Device> device = choose_device(draft);
+  return device.ok() ? device : device.status().within("--draft-device " + o.draft_device);
 }
 
 int64_t available_bytes(Device device) {

@@ -18,6 +18,9 @@ enum class Device { kCpu, kCuda };
 // one, saying why, and number formats that the device does not compute in.
 Result<Device> choose_device(const EngineOptions& options);
 
+// --draft-device, where the target is on `target`.
+Result<Device> choose_draft_device(const EngineOptions& options, Device target);
+
 // What that device has to give, in bytes.
 int64_t available_bytes(Device device);
 

@@ -9,6 +9,16 @@ namespace {
 // Events that may wait for the server's dispatcher before they are joined per completion.
 constexpr size_t kOutboxEvents = 4096;
 
+EnginePolicy policy_of(const EngineInfo& info, const StepParts& step) {
+  EnginePolicy policy;
+  policy.dynamic_alpha = step.dynamic_alpha;
+  policy.alpha = step.policy.alpha;
+  policy.draft_length = step.length.rule;
+  policy.num_draft_tokens = step.num_speculative_tokens;
+  for (const DrafterDescription& d : info.drafters) policy.drafters.push_back(d.name);
+  return policy;
+}
+
 }  // namespace
 
 Engine::Engine(EngineParts parts, const Clock& clock)
@@ -17,6 +27,7 @@ Engine::Engine(EngineParts parts, const Clock& clock)
       inbox_(static_cast<size_t>(parts.max_queue)),
       outbox_(kOutboxEvents),
       max_queue_(parts.max_queue),
+      policy_(policy_of(info_, parts.step)),
       pool_(std::move(parts.pool)),
       step_(std::make_unique<Step>(std::move(parts.step), clock, &inbox_, &outbox_)) {}
 
@@ -51,6 +62,11 @@ bool Engine::submit(std::unique_ptr<Request>& request) {
   return inbox_.try_push(std::move(request));
 }
 
+void Engine::cancelled(uint64_t ticket) {
+  step_->cancelled(ticket);
+  inbox_.wake();
+}
+
 void Engine::finish_all(FinishReason reason) {
   finish_all_.store(reason);
   inbox_.wake();
@@ -58,7 +74,24 @@ void Engine::finish_all(FinishReason reason) {
 
 Snapshot Engine::snapshot() const { return step_->snapshot(); }
 
+EnginePolicy Engine::policy() const {
+  std::lock_guard lock(policy_mutex_);
+  return policy_;
+}
+
+void Engine::set_policy(const EnginePolicy& policy) {
+  std::lock_guard lock(policy_mutex_);
+  policy_ = policy;
+  new_policy_.store(true);
+}
+
+void Engine::take_policy() {
+  if (!new_policy_.load(std::memory_order_relaxed) || !new_policy_.exchange(false)) return;
+  step_->set_policy(policy());
+}
+
 bool Engine::step_once() {
+  take_policy();
   FinishReason reason = finish_all_.exchange(FinishReason::kNone);
   if (reason != FinishReason::kNone) step_->finish_everything(reason);
   return step_->run();

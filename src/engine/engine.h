@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,7 +13,9 @@
 #include "base/thread_pool.h"
 #include "batch/request.h"
 #include "engine/event.h"
+#include "engine/memory_figures.h"
 #include "engine/options.h"
+#include "engine/policy.h"
 
 namespace pf {
 
@@ -32,7 +35,9 @@ struct EngineInfo {
   int64_t max_context = 0;
   std::vector<int32_t> eos_ids;
   std::vector<DrafterDescription> drafters;
+  std::vector<std::string> notes;  // how drafts differ from the target, and what is done about it
   int64_t weight_bytes = 0, kv_bytes = 0, scratch_bytes = 0;
+  MemoryFigures memory;  // as planned
 };
 
 // The engine thread and its two queues. Requests go in, events come out; nothing else is shared.
@@ -61,8 +66,9 @@ class Engine {
   // Any thread. False: max_queue requests wait already, or the engine stops; the request stays with
   // the caller.
   bool submit(std::unique_ptr<Request>& request);
-  // Any thread: a cancel flag has been raised, look at it soon.
-  void wake() { inbox_.wake(); }
+  // Any thread: a bit of that request's cancel flag has been raised. The next step looks at it,
+  // wherever the request stands; one that is over already, or was never taken, is no matter.
+  void cancelled(uint64_t ticket);
   // Any thread: finish what has begun with `reason` (kShutdown: unfinished sequences end at the
   // next step).
   void finish_all(FinishReason reason);
@@ -72,11 +78,16 @@ class Engine {
 
   Snapshot snapshot() const;  // any thread
 
+  // Any thread: what holds from the next step on. Drafters are names of info().drafters.
+  EnginePolicy policy() const;
+  void set_policy(const EnginePolicy& policy);
+
   // One step on the calling thread; false when there was nothing to do. Requires: not started.
   bool step_once();
 
  private:
   void run();
+  void take_policy();
 
   EngineInfo info_;
   const Clock& clock_;
@@ -85,6 +96,9 @@ class Engine {
   std::atomic<bool> stop_{false};
   std::atomic<FinishReason> finish_all_{FinishReason::kNone};
   const int64_t max_queue_;
+  mutable std::mutex policy_mutex_;
+  EnginePolicy policy_;  // guarded by policy_mutex_
+  std::atomic<bool> new_policy_{false};
   std::unique_ptr<ThreadPool> pool_;  // the CPU backends' threads; may be null
   std::unique_ptr<Step> step_;        // owned by the engine thread once started
   std::thread thread_;

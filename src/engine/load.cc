@@ -3,10 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "engine/device.h"
+#include "engine/draft_models.h"
 #include "engine/memory_plan.h"
+#include "engine/nvml.h"
 #include "model/quantize.h"
 #include "speculation/eagle_drafter.h"
 #include "speculation/early_exit_drafter.h"
@@ -63,9 +64,15 @@ Status check_options(const EngineOptions& o) {
 
 struct Models {
   Model target;
-  // May borrow from the target. What they are made from is named for messages.
-  std::optional<Model> draft, head;
-  DraftOption draft_from, head_from;
+  std::vector<DraftModel> drafts;
+  std::vector<DraftPlace> places;  // by draft
+  std::vector<Device> devices;     // by draft
+
+  const DraftModel* find(bool head) const {
+    for (const DraftModel& d : drafts)
+      if (d.is_head() == head) return &d;
+    return nullptr;
+  }
 };
 
 // What the parts below are made from.
@@ -78,10 +85,11 @@ struct Loading {
 // `auto` becomes what is there: n-grams first, then the head or the model that was given.
 Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const Models& models) {
   if (is_off(o)) return std::vector<std::string>{};
+  const DraftModel *head = models.find(true), *model = models.find(false);
   if (is_auto(o)) {
     std::vector<std::string> names = {"ngram"};
-    if (models.head) names.push_back("eagle");
-    if (models.draft) names.push_back("model");
+    if (head) names.push_back("eagle");
+    if (model) names.push_back("model");
     return names;
   }
   int64_t n_layers = models.target.config.n_layers;
@@ -89,40 +97,28 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const Model
     return invalid("--speculation early-exit needs --draft-layers in 1.." +
                    std::to_string(n_layers - 1) + "; the model has " + std::to_string(n_layers) +
                    " (inspect --exit-layers measures them)");
-  if (wants(o, "model") && !models.draft)
+  if (wants(o, "model") && !model)
     return invalid(
-        models.head ? "--speculation model: " + models.head_from.path +
-                          " is a head over hidden states; name eagle, or give a model with --draft"
-                    : "--speculation model needs a draft model: give one with --draft PATH");
-  if (wants(o, "eagle") && !models.head)
-    return invalid(models.draft
-                       ? "--speculation eagle: " + models.draft_from.path +
-                             " is a model of its own; name model, or give a head with --draft"
-                       : "--speculation eagle needs a head: give one with --draft PATH");
+        head ? "--speculation model: " + head->from.path +
+                   " is a head over hidden states; name eagle, or give a model with --draft"
+             : "--speculation model needs a draft model: give one with --draft PATH");
+  if (wants(o, "eagle") && !head)
+    return invalid(model ? "--speculation eagle: " + model->from.path +
+                               " is a model of its own; name model, or give a head with --draft"
+                         : "--speculation eagle needs a head: give one with --draft PATH");
   return o.speculation;
 }
 
-Status load_draft(const EngineOptions& o, const DraftOption& option, Models* out) {
-  Model draft;
-  if (option.path == "self") {
-    int64_t n = o.draft_layers > 0 ? o.draft_layers : out->target.config.n_layers;
-    Result<Model> self = first_layers(out->target, static_cast<int>(n));
-    if (!self.ok()) return self.status().within("--draft-layers " + std::to_string(n));
-    draft = self.take();
-  } else {
-    Result<Model> loaded = load_model(option.path, Role::kDraft);
-    if (!loaded.ok()) return loaded.status();
-    draft = loaded.take();
-    if (o.draft_rope_theta > 0) draft.config.rope_theta = o.draft_rope_theta;
-    if (Status s = check_fits(draft, out->target); !s.ok()) return s.within(option.path);
-  }
-  bool is_head = draft.takes_hidden();
-  std::optional<Model>& place = is_head ? out->head : out->draft;
-  if (place)
-    return invalid("--draft " + option.path + ": a second draft " + (is_head ? "head" : "model") +
-                   "; one of each kind can be resident");
-  place = std::move(draft);
-  (is_head ? out->head_from : out->draft_from) = option;
+Status add_draft(const EngineOptions& o, const DraftOption& option, Models* out) {
+  Result<DraftModel> draft = load_draft(o, option, out->target);
+  if (!draft.ok()) return draft.status();
+  if (draft->is_head() && out->find(true))
+    return invalid("--draft " + option.path + ": a second draft head; one can be resident");
+  for (const DraftModel& d : out->drafts)
+    if (d.name == draft->name)
+      return invalid("--draft " + option.path + ": a second draft called '" + d.name +
+                     "'; name them apart with --draft NAME=PATH");
+  out->drafts.push_back(draft.take());
   return {};
 }
 
@@ -133,8 +129,39 @@ Status load_models(const EngineOptions& o, Models* out) {
   if (Status s = check_stands_alone(out->target); !s.ok()) return s.within(o.model);
   if (!needs_drafts(o)) return {};
   for (const DraftOption& option : o.drafts)
-    if (Status s = load_draft(o, option, out); !s.ok()) return s;
+    if (Status s = add_draft(o, option, out); !s.ok()) return s;
   return {};
+}
+
+// Drops what is given and not named, and says where the rest keeps K and V.
+Status place_drafts(const EngineOptions& o, std::span<const std::string> names, Device device,
+                    Models* models) {
+  std::erase_if(models->drafts, [&](const DraftModel& d) {
+    return std::find(names.begin(), names.end(), d.is_head() ? "eagle" : "model") == names.end();
+  });
+  int64_t max_context = o.max_model_len > 0 ? o.max_model_len : models->target.config.max_context;
+  for (DraftModel& d : models->drafts) {
+    Device own = device;
+    if (!d.is_head()) {
+      Result<Device> chosen = choose_draft_device(o, device);
+      if (!chosen.ok()) return chosen.status();
+      own = *chosen;
+    }
+    Result<DraftPlace> place = place_draft(o, max_context, own == device, &d);
+    if (!place.ok()) return place.status();
+    models->places.push_back(*place);
+    models->devices.push_back(own);
+  }
+  return {};
+}
+
+std::vector<PlannedDraft> planned_drafts(const Models& models, Device device) {
+  std::vector<PlannedDraft> planned;
+  for (size_t i = 0; i < models.drafts.size(); ++i)
+    if (models.devices[i] == device)
+      planned.push_back(
+          {&models.drafts[i].model, models.places[i].in_tables, models.places[i].n_window_blocks});
+  return planned;
 }
 
 EngineInfo describe(const Models& models, const MemoryPlan& plan, const Backend& target) {
@@ -151,30 +178,54 @@ EngineInfo describe(const Models& models, const MemoryPlan& plan, const Backend&
   return info;
 }
 
-// A resident draft on its own KV plane, described.
-Status add_resident(const Loading& loading, const DraftOption& from, ResidentModel resident,
-                    int32_t plane, DrafterDescription d, EngineParts* parts) {
-  const Model& draft = *resident.model;
+// A head over hidden states, or a model, with the blocks that it needs.
+std::unique_ptr<Drafter> make_drafter(const DraftModel& draft, const DraftPlace& place,
+                                      const ResidentModel& resident, int32_t plane,
+                                      std::unique_ptr<Backend> backend) {
+  const ModelConfig& c = draft.model.config;
+  if (draft.is_head())
+    return std::make_unique<EagleDrafter>(
+        EagleDrafter::Options{draft.name, plane, c.max_context, resident.n_blocks,
+                              resident.block_tokens},
+        std::move(backend));
+  ModelDrafter::Options o;
+  o.name = draft.name;
+  o.plane = plane;
+  o.max_context = place.max_context;
+  o.n_known = draft.n_known;
+  o.windows = {place.window_tokens, resident.n_blocks - place.n_window_blocks,
+               place.n_window_blocks, resident.block_tokens};
+  o.vocabulary = draft.vocabulary;
+  o.max_rows = resident.max_rows;
+  o.overlaps = place.overlaps;
+  return std::make_unique<ModelDrafter>(std::move(o), std::move(backend));
+}
+
+// A resident draft, described. `plane`: of the target's block tables; taken where it needs one.
+Status add_resident(const Loading& loading, size_t i, ResidentModel resident, int32_t* plane,
+                    EngineParts* parts) {
+  const DraftModel& draft = loading.models.drafts[i];
+  const DraftPlace& place = loading.models.places[i];
+  Device device = loading.models.devices[i];
+  resident.model = &draft.model;
   resident.embedding_of =
-      draft.shares_embedding || draft.shares_head ? &loading.models.target : nullptr;
-  if (draft.takes_hidden()) resident.hidden_of = parts->step.target->hidden_states();
+      draft.model.shares_embedding || draft.model.shares_head ? &loading.models.target : nullptr;
+  if (draft.is_head()) resident.hidden_of = parts->step.target->hidden_states();
+  resident.weights = draft_weights(loading.options, device);
+  if (!place.in_tables) resident.n_blocks = 0;
+  resident.n_blocks += place.n_window_blocks;
   Result<std::unique_ptr<Backend>> backend =
-      make_backend(loading.device, loading.options, resident, *parts->pool);
-  if (!backend.ok()) return backend.status().within(from.path);
-  d.max_context = std::min(d.max_context, draft.config.max_context);
-  d.quantization = (*backend)->info().dtype;
+      make_backend(device, loading.options, resident, *parts->pool);
+  if (!backend.ok()) return backend.status().within(draft.from.path);
+  DrafterDescription d{draft.name, draft.is_head() ? "eagle" : "model", (*backend)->info().dtype,
+                       std::min(parts->info.max_context, draft.model.config.max_context), 0};
+  if (place.window_tokens > 0) d.max_context = parts->info.max_context;
   d.step_cost_ratio = static_cast<float>((*backend)->info().bytes_per_step) /
                       static_cast<float>(parts->step.target->info().bytes_per_step);
-  if (!from.name.empty()) d.name = from.name;
-  if (draft.takes_hidden())
-    parts->step.drafters.add(std::make_unique<EagleDrafter>(
-        EagleDrafter::Options{d.name, plane, draft.config.max_context, resident.n_blocks,
-                              resident.block_tokens},
-        backend.take()));
-  else
-    parts->step.drafters.add(
-        std::make_unique<ModelDrafter>(d.name, backend.take(), plane, draft.config.max_context));
+  parts->step.drafters.add(
+      make_drafter(draft, place, resident, place.in_tables ? (*plane)++ : -1, backend.take()));
   parts->info.drafters.push_back(d);
+  for (const std::string& note : draft.notes) parts->info.notes.push_back(draft.name + ": " + note);
   return {};
 }
 
@@ -197,13 +248,8 @@ Status add_early_exit(const Loading& loading, DrafterDescription d, EngineParts*
 Status add_drafters(const Loading& loading, const std::vector<std::string>& names,
                     ResidentModel resident, EngineParts* parts) {
   const Models& models = loading.models;
-  resident.weights = draft_weights(loading.options, loading.device);
   resident.keep_hidden = false;
-  resident.tap_layers.clear();
-  auto resides = [&](const std::optional<Model>& draft) {
-    resident.model = &*draft;
-    return resident;
-  };
+  int32_t plane = kTargetPlane + 1;
   auto add = [&](std::unique_ptr<Drafter> drafter) {
     const std::string& name = drafter->name();
     parts->info.drafters.push_back({name, name, "", parts->info.max_context, 0});
@@ -221,11 +267,9 @@ Status add_drafters(const Loading& loading, const std::vector<std::string>& name
       add(std::make_unique<SuffixDrafter>(min_match));
     else if (name == "early-exit")
       s = add_early_exit(loading, d, parts);
-    else if (name == "eagle")
-      s = add_resident(loading, models.head_from, resides(models.head), models.draft ? 2 : 1, d,
-                       parts);
-    else
-      s = add_resident(loading, models.draft_from, resides(models.draft), 1, d, parts);
+    for (size_t i = 0; i < models.drafts.size() && s.ok(); ++i)
+      if (name == (models.drafts[i].is_head() ? "eagle" : "model"))
+        s = add_resident(loading, i, resident, &plane, parts);
     if (!s.ok()) return s;
   }
   return {};
@@ -233,11 +277,12 @@ Status add_drafters(const Loading& loading, const std::vector<std::string>& name
 
 void set_step(const EngineOptions& o, const MemoryPlan& plan, const Models& models,
               StepParts* step) {
-  int32_t n_planes = 1 + models.draft.has_value() + models.head.has_value();
+  auto n_planes = static_cast<int32_t>(
+      1 + std::count_if(models.places.begin(), models.places.end(),
+                        [](const DraftPlace& place) { return place.in_tables; }));
   step->kv = {plan.n_blocks, o.block_size, n_planes, o.prefix_caching};
   step->scheduler.max_num_seqs = o.max_num_seqs;
   step->scheduler.max_num_batched_tokens = o.max_num_batched_tokens;
-  step->scheduler.draft_plane = models.draft ? 1 : -1;  // a head's plane needs no catch-up
   step->max_context = plan.max_context;
   bool deep = o.draft_length == "adaptive" || o.draft_length == "window";
   step->num_speculative_tokens = o.num_speculative_tokens >= 0 ? o.num_speculative_tokens
@@ -260,27 +305,64 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const Models& mode
   step->alpha.smoothing = o.alpha_smoothing;
 }
 
-}  // namespace
+// What is opened and decided before anything is taken.
+struct Opened {
+  Device device = Device::kCpu;
+  Models models;
+  std::vector<std::string> names;  // of the drafters
+};
 
-Result<EngineParts> load_engine(const EngineOptions& o) {
+Status open(const EngineOptions& o, Opened* out) {
   if (Status s = check_options(o); !s.ok()) return s;
   if (Status s = check_speculation(o); !s.ok()) return s;
   Result<Device> device = choose_device(o);
   if (!device.ok()) return device.status();
-  Models models;
-  if (Status s = load_models(o, &models); !s.ok()) return s;
-  Result<std::vector<std::string>> names = drafters_of(o, models);
+  out->device = *device;
+  if (Status s = load_models(o, &out->models); !s.ok()) return s;
+  Result<std::vector<std::string>> names = drafters_of(o, out->models);
   if (!names.ok()) return names.status();
-  // What is given and not named is not made.
-  auto named = [&](const char* name) {
-    return std::find(names->begin(), names->end(), name) != names->end();
-  };
-  if (!named("model")) models.draft.reset();
-  if (!named("eagle")) models.head.reset();
-  std::vector<const Model*> drafts;
-  for (const std::optional<Model>* m : {&models.draft, &models.head})
-    if (*m) drafts.push_back(&**m);
-  Result<MemoryPlan> plan = plan_memory(o, models.target, drafts, available_bytes(*device));
+  out->names = names.take();
+  return place_drafts(o, out->names, out->device, &out->models);
+}
+
+Result<MemoryPlan> plan_with(const EngineOptions& o, const Opened& opened, int64_t bytes) {
+  return plan_memory(o, opened.models.target, planned_drafts(opened.models, opened.device), bytes);
+}
+
+MemoryFigures figures_of(const EngineOptions& o, const MemoryPlan& plan) {
+  MemoryFigures f;
+  for (const MemoryPlan::Part& part : plan.parts) f.parts.push_back({part.name, part.bytes});
+  f.device_bytes = plan.available_bytes;
+  f.max_context = plan.max_context;
+  int64_t n_each = (plan.max_context + kMaxTreeNodes) / o.block_size + 1;
+  f.n_full_sequences = std::min<int64_t>(o.max_num_seqs, plan.n_blocks / n_each);
+  f.kv_bytes_per_token = plan.kv_bytes_per_token;
+  return f;
+}
+
+}  // namespace
+
+Result<MemoryFigures> plan_engine(const EngineOptions& o) {
+  Opened opened;
+  if (Status s = open(o, &opened); !s.ok()) return s;
+  int64_t bytes = available_bytes(opened.device);
+  Result<MemoryPlan> plan = plan_with(o, opened, bytes);
+  if (plan.ok()) return figures_of(o, *plan);
+  // What it would take, if it is memory that is missing.
+  Result<MemoryPlan> wanted = plan_with(o, opened, int64_t{1} << 60);
+  if (!wanted.ok()) return plan.status();
+  MemoryFigures f = figures_of(o, *wanted);
+  f.device_bytes = bytes;
+  f.fits = false;
+  return f;
+}
+
+Result<EngineParts> load_engine(const EngineOptions& o) {
+  Opened opened;
+  if (Status s = open(o, &opened); !s.ok()) return s;
+  const Models& models = opened.models;
+  Device device = opened.device;
+  Result<MemoryPlan> plan = plan_with(o, opened, available_bytes(device));
   if (!plan.ok()) return plan.status();
 
   EngineParts parts;
@@ -289,24 +371,27 @@ Result<EngineParts> load_engine(const EngineOptions& o) {
   if (Status s = check_finite(models.target, *parts.pool); !s.ok()) return s.within(o.model);
   ResidentModel resident{&models.target,
                          nullptr,
-                         target_weights(o, *device),
+                         target_weights(o, device),
                          plan->n_blocks,
                          o.block_size,
                          o.max_num_batched_tokens,
                          plan->max_context,
-                         models.head.has_value()};
-  if (models.head) {
-    Result<std::vector<int32_t>> taps = tap_layers_of(*models.head, models.target);
-    if (!taps.ok()) return taps.status().within(models.head_from.path);
-    resident.tap_layers = taps.take();
-  }
-  Result<std::unique_ptr<Backend>> target = make_backend(*device, o, resident, *parts.pool);
+                         models.find(true) != nullptr};
+  if (const DraftModel* head = models.find(true))  // check_fits has seen its layers
+    resident.tap_layers = tap_layers_of(head->model, models.target).take();
+  Result<std::unique_ptr<Backend>> target = make_backend(device, o, resident, *parts.pool);
   if (!target.ok()) return target.status().within(o.model);
   parts.info = describe(models, *plan, **target);
+  parts.info.memory = figures_of(o, *plan);
   parts.step.target = target.take();
-  Loading loading{o, *device, models};
-  if (Status s = add_drafters(loading, *names, resident, &parts); !s.ok()) return s;
+  Loading loading{o, device, models};
+  if (Status s = add_drafters(loading, opened.names, resident, &parts); !s.ok()) return s;
   set_step(o, *plan, models, &parts.step);
+  if (o.alpha_load == "nvml") {
+    Result<UtilisationReader> reader = read_nvml();
+    if (!reader.ok()) return reader.status().within("--alpha-load nvml");
+    parts.step.utilisation = reader.take();
+  }
   for (const DrafterDescription& d : parts.info.drafters)
     parts.step.length.cost_ratios.push_back(std::max(d.step_cost_ratio, 0.002f));
   return parts;

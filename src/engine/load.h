@@ -21,4 +21,8 @@ struct EngineParts {
 // Opens the models, checks that they fit, takes all memory. Errors say what, where and what to do.
 Result<EngineParts> load_engine(const EngineOptions& options);
 
+// The memory plan that load_engine would follow; takes none of it. A plan that does not fit is an
+// answer, not an error.
+Result<MemoryFigures> plan_engine(const EngineOptions& options);
+
 }  // namespace pf

@@ -42,7 +42,7 @@ int64_t packed_bytes(const Model& model, const std::string& type) {
 }
 
 Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target,
-                               std::span<const Model* const> drafts, int64_t available_bytes) {
+                               std::span<const PlannedDraft> drafts, int64_t available_bytes) {
   bool fp32 = options.dtype == "fp32";
   std::string type = options.quantization != "none" ? options.quantization : fp32 ? "fp32" : "bf16";
   std::string draft_type =
@@ -51,11 +51,16 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target
   plan.available_bytes = available_bytes;
   plan.parts.push_back({"weights of the target (" + type + ")", packed_bytes(target, type)});
   plan.kv_bytes_per_token = kv_bytes(target.config, fp32);
-  for (const Model* draft : drafts) {
+  for (const PlannedDraft& draft : drafts) {
+    const Model& m = *draft.model;
     plan.parts.push_back({std::string("weights of the draft ") +
-                              (draft->takes_hidden() ? "head (" : "model (") + draft_type + ")",
-                          packed_bytes(*draft, draft_type)});
-    plan.kv_bytes_per_token += kv_bytes(draft->config, fp32);
+                              (m.takes_hidden() ? "head (" : "model (") + draft_type + ")",
+                          packed_bytes(m, draft_type)});
+    int64_t per_token = kv_bytes(m.config, fp32);
+    if (draft.in_tables) plan.kv_bytes_per_token += per_token;
+    if (draft.n_window_blocks > 0)
+      plan.parts.push_back({"windows of the draft model",
+                            int64_t{draft.n_window_blocks} * options.block_size * per_token});
   }
   plan.max_context = options.max_model_len > 0 ? options.max_model_len : target.config.max_context;
   if (plan.max_context > target.config.max_context)
@@ -64,8 +69,8 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const Model& target
                    " tokens; lower it");
 
   int64_t block_bytes = plan.kv_bytes_per_token * options.block_size;
-  for (const Model* draft : drafts)  // a head keeps a hidden state for every block
-    block_bytes += draft->hidden_width() * static_cast<int64_t>(sizeof(float));
+  for (const PlannedDraft& draft : drafts)  // a head keeps a hidden state for every block
+    block_bytes += draft.model->hidden_width() * static_cast<int64_t>(sizeof(float));
   int64_t per_sequence = (plan.max_context + kMaxTreeNodes) / options.block_size + 1;
   int64_t budget =
       static_cast<int64_t>(static_cast<double>(available_bytes) * options.memory_utilization) -

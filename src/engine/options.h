@@ -4,12 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "speculation/draft_vocabulary.h"
+
 namespace pf {
 
 // What the engine is made of, as flags, environment or file set it (cli/ maps names to fields).
 struct DraftOption {
   std::string name;  // "" = "model"
   std::string path;  // a model file or folder, or "self"
+  // What its tokens are to the target's, by those who read both tokenizers. Unknown: there is no
+  // tokenizer to ask, and an equal vocab_size is taken for equal tokens.
+  enum class Tokens { kUnknown, kEqual, kMapped, kForeign };
+  Tokens tokens = Tokens::kUnknown;
+  DraftVocabulary vocabulary = {};  // kMapped
+  std::string why_foreign = {};     // kForeign: there is no map, in words
 };
 
 struct EngineOptions {
@@ -21,9 +29,12 @@ struct EngineOptions {
   float draft_rope_theta = 0;               // 0: the file's
   std::string quantization = "none";        // of the target: none, int8, int4
   std::string device = "auto";              // auto, cpu, cuda
+  std::string draft_device = "auto";        // of draft models; auto: the target's
   std::string dtype = "auto";               // auto, bf16, fp16, fp32
   int32_t threads = 0;                      // 0: the CPUs that the process may use
   int64_t max_model_len = 0;                // 0: the model's context
+  // Of texts that a draft model shares blocks with; longer ones it sees through a window.
+  int64_t max_prefix_len = 64 << 10;
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
   int32_t block_size = 16;
@@ -38,8 +49,10 @@ struct EngineOptions {
   std::string acceptance = "auto";
   float alpha = 1;  // of threshold rules that name none; <= 0: dynamic
   float alpha_smoothing = 0.2f;
+  std::string alpha_load = "rows";  // what dynamic alpha takes for load: rows, nvml
   bool prefix_caching = true;
   bool cuda_graphs = true;
+  std::string prefill_gemm = "own";  // own, cublas
   int32_t max_queue = 256;
 };
 

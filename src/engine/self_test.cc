@@ -153,6 +153,7 @@ class SelfTest {
   void measure_draft(Backend& draft) {
     Feeder f = feeder(0);
     f.tokens = prompt(kPrompt);
+    for (int32_t& t : f.tokens) t %= static_cast<int32_t>(draft.info().vocabulary_size);
     ProposeJob job;
     job.committed = f.tokens;
     job.blocks = f.blocks;

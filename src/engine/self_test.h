@@ -24,7 +24,8 @@ struct SelfTestReport {
 
 struct SelfTestInput {
   Backend* target = nullptr;
-  std::vector<Backend*> drafts;
+  std::vector<Backend*> drafts;  // each with room for kDraftTokens tokens
+  static constexpr int64_t kDraftTokens = 32;
   int32_t block_tokens = 0, n_blocks = 0;
   int32_t max_rows = 0;
   int64_t max_context = 0;

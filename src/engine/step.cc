@@ -20,7 +20,8 @@ bool Step::run() {
   at_us_.proposed = clock_.now_us();
   flatten();  // rows: token, position, slot, what each may see; which rows want logits
   if (batch_.n_rows() > 0) parts_.target->forward(batch_);
-  judge();  // 1..K+1 tokens per sequence
+  prepare();  // what drafters on other devices may do meanwhile
+  judge();    // 1..K+1 tokens per sequence
   at_us_.judged = clock_.now_us();
   commit();  // tokens and K, V lengths; an accepted branch moves to its place
   learn();   // what the round says about the drafts
@@ -77,6 +78,10 @@ void Step::propose_with(int32_t drafter) {
     std::swap(trees_[task_rows_[t]], proposed_[t]);
     if (tasks_[t].n_draft == 0) commit_catchup(rows_[task_rows_[t]].plan);
   }
+}
+
+void Step::prepare() {
+  for (int32_t d = 0; d < parts_.drafters.size(); ++d) parts_.drafters[d].prepare();
 }
 
 void Step::flatten() {

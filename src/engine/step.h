@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -10,8 +11,11 @@
 #include "base/clock.h"
 #include "batch/batch.h"
 #include "batch/plan.h"
+#include "engine/cancels.h"
 #include "engine/live.h"
+#include "engine/policy.h"
 #include "engine/step_parts.h"
+#include "scheduler/deadlines.h"
 
 namespace pf {
 
@@ -28,7 +32,9 @@ class Step {
   // One step, top to bottom; false when there was nothing to run.
   bool run();
 
+  void set_policy(const EnginePolicy& policy);
   void take(std::unique_ptr<Request> request);  // into the waiting line, as admit does
+  void cancelled(uint64_t ticket) { cancels_.raise(ticket); }  // any thread; see Engine
   void finish_everything(FinishReason reason);
   bool idle() const { return live_.empty() && emitter_.empty(); }
   Snapshot snapshot() const;
@@ -55,6 +61,7 @@ class Step {
   void wish(int64_t now_us);
   void propose();
   void flatten();
+  void prepare();
   void judge();
   void commit();
   void learn();
@@ -72,6 +79,7 @@ class Step {
   static int32_t tree_nodes(std::span<const int32_t> widths, int32_t depth);
   int64_t n_allowed(const Sequence& s) const;  // tokens that request and context still allow
   void check_limits(int64_t now_us);
+  void end_all(const Live& live, uint32_t bits, FinishReason reason);
   void propose_with(int32_t drafter);
   void commit_catchup(const PlannedSequence& planned);
   void add_score_jobs(Row* row, size_t first_logit_row);
@@ -94,11 +102,16 @@ class Step {
   KvCache kv_;
   Scheduler scheduler_;
   std::unordered_map<uint64_t, Live> live_;  // by ticket
+  Cancels cancels_;
+  Deadlines deadlines_;  // of live_
   uint64_t next_order_ = 0;
   DraftLength length_;
   AlphaControl alpha_;
+  bool speculates_ = true;  // operators' word, like the next one
+  std::optional<float> pinned_alpha_;
 
   // Of the present step; kept to reuse their memory.
+  std::vector<uint64_t> cancelled_;
   Plan plan_;
   Batch batch_;
   std::vector<Wish> wishes_;

@@ -17,7 +17,8 @@ Result<std::vector<double>> Step::self_test() {
                    parts_.max_context};
   std::vector<int32_t> drafters;
   for (int32_t d = 0; d < parts_.drafters.size(); ++d)
-    if (auto* model = dynamic_cast<ModelDrafter*>(&parts_.drafters[d])) {
+    if (auto* model = dynamic_cast<ModelDrafter*>(&parts_.drafters[d]);
+        model != nullptr && model->room_tokens() >= SelfTestInput::kDraftTokens) {
       in.drafts.push_back(&model->backend());
       drafters.push_back(d);
     }
@@ -32,6 +33,16 @@ Result<std::vector<double>> Step::self_test() {
     if (step_seconds > 0) ratios[static_cast<size_t>(drafters[i])] = seconds / step_seconds;
   }
   return ratios;
+}
+
+void Step::set_policy(const EnginePolicy& policy) {
+  speculates_ = policy.speculation;
+  pinned_alpha_ = policy.pinned_alpha;
+  parts_.dynamic_alpha = policy.dynamic_alpha;
+  parts_.policy.alpha = policy.alpha;
+  parts_.num_speculative_tokens = policy.num_draft_tokens;
+  parts_.drafters.allow(policy.drafters);
+  length_.set_rule(policy.draft_length);
 }
 
 void Step::wish(int64_t now_us) {
@@ -53,7 +64,8 @@ Wish Step::wish_for(Sequence* s, int64_t now_us) {
   Wish wish;
   bool fixed = p.mode == SpeculationParams::Mode::kFixed;
   int32_t server = parts_.num_speculative_tokens;
-  if (p.mode == SpeculationParams::Mode::kOff || parts_.drafters.size() == 0) return wish;
+  if (!speculates_ || p.mode == SpeculationParams::Mode::kOff || parts_.drafters.size() == 0)
+    return wish;
   int32_t depth = fixed                   ? p.n_draft_tokens
                   : p.n_draft_tokens >= 0 ? std::min(server, p.n_draft_tokens)
                                           : server;
@@ -67,7 +79,7 @@ Wish Step::wish_for(Sequence* s, int64_t now_us) {
   Drafter& drafter = parts_.drafters[s->drafter];
   int64_t room = drafter.max_context() - s->n_tokens();
   depth = static_cast<int32_t>(std::min<int64_t>(depth, room));
-  wish.uses_draft_plane = drafter.plane() >= 0 && !drafter.absorbs();
+  if (s->decoding()) wish.draft_lag = drafter.lag(*s);
   s->draft_match = drafter.match_length(*s);
   if (fixed) {
     wish.n_draft = widths.empty() ? depth : tree_nodes(widths, depth);
@@ -78,8 +90,7 @@ Wish Step::wish_for(Sequence* s, int64_t now_us) {
     ask.match = s->draft_match;
     ask.max_depth = depth;
     ask.widths = widths;
-    if (wish.uses_draft_plane)
-      ask.lag = s->n_tokens() - s->table.filled[static_cast<size_t>(drafter.plane())];
+    ask.lag = wish.draft_lag;
     if (s->request->deadline_us != kNever && s->first_token_us >= 0) {
       double pace_us =
           static_cast<double>(now_us - s->first_token_us) / static_cast<double>(s->n_generated());
@@ -140,7 +151,9 @@ void Step::learn_costs() {
   report.draft_passes = draft_passes_;
   length_.learn(rounds_, report);
   double knee = length_.target_cost().knee();
-  alpha_.observe(std::min(100.0, 100 * report.n_rows / knee));
+  double utilisation = std::min(100.0, 100 * report.n_rows / knee);
+  if (parts_.utilisation) utilisation = parts_.utilisation(now_us).value_or(utilisation);
+  alpha_.observe(utilisation);
 }
 
 void Step::count_step() {

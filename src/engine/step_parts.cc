@@ -31,65 +31,6 @@ Step::Step(StepParts parts, const Clock& clock, BoundedQueue<std::unique_ptr<Req
   publish(false);
 }
 
-void Step::admit(int64_t now_us) {
-  emitter_.flush();
-  while (auto request = inbox_->try_pop()) take(std::move(*request));
-  check_limits(now_us);
-}
-
-void Step::take(std::unique_ptr<Request> request) {
-  const Request& r = *request;
-  auto [it, is_new] = live_.try_emplace(r.ticket);
-  check(is_new, "two requests with one ticket");
-  Live& live = it->second;
-  live.request = std::move(request);
-  live.n_open = r.n;
-  live.forked = r.n == 1;
-  for (int32_t i = 0; i < r.n; ++i) {
-    auto s = std::make_unique<Sequence>();
-    s->request = live.request.get();
-    s->index = i;
-    s->order = next_order_++;
-    s->tokens = r.prompt;
-    s->waits_for_leader = i > 0;
-    if (r.sampling.has_penalties()) {
-      s->counts = std::make_unique<TokenCounts>();
-      s->counts->add_prompt(r.prompt);
-    }
-    s->drafts.resize(static_cast<size_t>(parts_.drafters.size()));
-    live.sequences.push_back(std::move(s));
-    scheduler_.add(live.sequences.back().get());
-  }
-}
-
-void Step::check_limits(int64_t now_us) {
-  ended_.clear();
-  for (auto& [ticket, live] : live_) {
-    const Request& r = *live.request;
-    uint32_t cancelled = r.cancel ? r.cancel->load(std::memory_order_relaxed) : 0;
-    FinishReason all = now_us >= r.deadline_us     ? FinishReason::kDeadline
-                       : now_us >= r.time_limit_us ? FinishReason::kTimeLimit
-                                                   : FinishReason::kNone;
-    if (all == FinishReason::kNone && cancelled == 0) continue;
-    for (auto& s : live.sequences) {
-      if (s == nullptr) continue;
-      bool this_one = cancelled >> s->index & 1;
-      if (this_one || all != FinishReason::kNone)
-        ended_.emplace_back(s.get(), this_one ? FinishReason::kCancelled : all);
-    }
-  }
-  for (auto [s, reason] : ended_) end(s, reason, {});
-}
-
-void Step::finish_everything(FinishReason reason) {
-  ended_.clear();
-  for (auto& [ticket, live] : live_)
-    for (auto& s : live.sequences)
-      if (s != nullptr) ended_.emplace_back(s.get(), reason);
-  for (auto [s, why] : ended_) end(s, why, {});
-  publish(false);
-}
-
 int64_t Step::n_allowed(const Sequence& s) const {
   // The last row's token is given and not fed: a context of C positions gives C + 1 tokens.
   return std::min<int64_t>(s.request->stop.max_new_tokens - s.n_generated(),
@@ -103,7 +44,8 @@ AcceptPolicy Step::policy_of(const Request& r) const {
     bool threshold =
         policy.rule == Acceptance::kThreshold || policy.rule == Acceptance::kThresholdLiteral;
     if (!threshold || p.has_alpha) return policy;
-    policy.alpha = p.dynamic_alpha || parts_.dynamic_alpha
+    policy.alpha = pinned_alpha_ ? *pinned_alpha_
+                   : p.dynamic_alpha || parts_.dynamic_alpha
                        ? static_cast<float>(alpha_.alpha(accept_rate()))
                        : parts_.policy.alpha;
     return policy;
@@ -129,9 +71,11 @@ int32_t Step::tree_nodes(std::span<const int32_t> widths, int32_t depth) {
 void Step::commit_catchup(const PlannedSequence& planned) {
   Sequence* s = planned.sequence;
   int32_t plane = parts_.drafters[s->drafter].plane();
+  if (!parts_.drafters[s->drafter].uses_plane(s->n_tokens())) return;
   int64_t before = s->table.filled[static_cast<size_t>(plane)];
   int64_t filled = before + planned.n_draft_catchup;
-  count_recomputed(before, filled, &s->draft_high, &figures_.n_recomputed_draft);
+  count_recomputed(before, filled, &s->draft_high[static_cast<size_t>(plane)],
+                   &figures_.n_recomputed_draft);
   kv_.commit(&s->table, plane, s->tokens, filled, s->request->cache_salt);
 }
 
@@ -230,10 +174,11 @@ void Step::commit_planes(Row* row) {
   if (row->job >= 0 && row->plan.n_draft > 0) {
     Drafter& drafter = parts_.drafters[s->drafter];
     const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
-    if (drafter.plane() >= 0) {
+    if (drafter.uses_plane(row->n_before)) {
       int64_t filled = drafter.filled_after(tree, path, row->n_before);
       count_recomputed(s->table.filled[static_cast<size_t>(drafter.plane())], row->n_before,
-                       &s->draft_high, &figures_.n_recomputed_draft);
+                       &s->draft_high[static_cast<size_t>(drafter.plane())],
+                       &figures_.n_recomputed_draft);
       kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, s->n_tokens() - 1), salt);
     }
   }
@@ -336,7 +281,9 @@ void Step::end(Sequence* s, FinishReason reason, Event event) {
       if (sibling != nullptr) sibling->waits_for_leader = false;
   }
   live.sequences[static_cast<size_t>(index)].reset();
-  if (--live.n_open == 0) live_.erase(it);
+  if (--live.n_open > 0) return;
+  deadlines_.remove(it->first, std::min(live.request->deadline_us, live.request->time_limit_us));
+  live_.erase(it);
 }
 
 void Step::publish(bool stepping) {

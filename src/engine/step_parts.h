@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
@@ -25,6 +27,8 @@ struct StepParts {
   int32_t num_speculative_tokens = 0;
   DraftLengthOptions length;  // cost_ratios: by drafter, or empty
   AlphaOptions alpha;
+  // How busy the device is, in percent, by somebody who knows; nothing: by the rows of the step.
+  std::function<std::optional<double>(int64_t now_us)> utilisation;
   bool dynamic_alpha = false;             // for threshold rules without an alpha of their own
   std::vector<int32_t> speculation_tree;  // widths; empty: chains
   float draft_temperature = -1;           // < 0: the request's

@@ -65,25 +65,18 @@ int32_t Scheduler::plan_decodes(KvCache* kv, Plan* plan) {
   return n_rows;
 }
 
-int64_t Scheduler::lag(const Sequence& sequence) const {
-  return sequence.n_tokens() - sequence.table.filled[static_cast<size_t>(options_.draft_plane)];
-}
-
 // Decides who may draft in this step; returns how many nodes they want. What drafters feed before
 // they draft is a pass of its own, with as many rows at most as a step of the target.
 int32_t Scheduler::weigh_wishes() {
   int32_t n_wanted = 0;
   int64_t n_fed = 0;
   int32_t n_inline = std::min(kInlineCatchupTokens, options_.max_num_batched_tokens / 4);
-  for (size_t i = 0; i < grants_.size(); ++i) {
-    Grant& grant = grants_[i];
+  for (Grant& grant : grants_) {
     if (grant.n_rows == 0 || grant.wish.n_draft <= 0) continue;
-    if (feeds_draft_plane(grant)) {
-      int64_t n = lag(*running_[i]);
-      grant.lags = n > n_inline;
-      if (grant.lags || n_fed + n > options_.max_num_batched_tokens) continue;
-      n_fed += n;
-    }
+    int64_t n = grant.wish.draft_lag;
+    grant.lags = n > n_inline;
+    if (grant.lags || n_fed + n > options_.max_num_batched_tokens) continue;
+    n_fed += n;
     grant.n_wanted = std::min(grant.wish.n_draft, kMaxTreeNodes);
     n_wanted += grant.n_wanted;
   }
@@ -134,13 +127,13 @@ int32_t Scheduler::reserve_drafts(KvCache* kv) {
 
 void Scheduler::plan_catchup(int32_t n_rows) {
   int64_t n_left = options_.max_num_batched_tokens;
-  for (size_t i = 0; i < grants_.size(); ++i)
-    if (grants_[i].n_draft > 0 && feeds_draft_plane(grants_[i])) n_left -= lag(*running_[i]);
+  for (const Grant& grant : grants_)
+    if (grant.n_draft > 0) n_left -= grant.wish.draft_lag;
   n_left = std::min<int64_t>(n_left, n_rows);
-  for (size_t i = 0; i < grants_.size(); ++i) {
-    if (!grants_[i].lags) continue;
-    grants_[i].n_catchup = static_cast<int32_t>(std::min(lag(*running_[i]), n_left));
-    n_left -= grants_[i].n_catchup;
+  for (Grant& grant : grants_) {
+    if (!grant.lags) continue;
+    grant.n_catchup = static_cast<int32_t>(std::min(grant.wish.draft_lag, n_left));
+    n_left -= grant.n_catchup;
   }
 }
 

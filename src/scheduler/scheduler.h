@@ -13,7 +13,6 @@ namespace pf {
 struct SchedulerOptions {
   int32_t max_num_seqs = 64;             // sequences that run at once
   int32_t max_num_batched_tokens = 512;  // rows of one step, drafts included; >= max_num_seqs
-  int32_t draft_plane = -1;              // plane whose catch-up is planned; -1: none
   int64_t aging_us = 2'000'000;          // waiting this long is worth one step of priority
 };
 
@@ -56,7 +55,7 @@ class Scheduler {
   //   2. prompts (recomputation after a preemption is one too), most urgent first, running ones and
   //      then admitted ones: half of what is left, and what the drafts do not want of the rest;
   //   3. draft nodes: the rest, every wish cut at the same height when they do not all fit;
-  //   4. the draft plane's catch-up, for those who would draft but lag too far.
+  //   4. a draft's catch-up, for those who would draft but whose drafter lags too far.
   // Blocks are reserved for all of it. A decoding sequence that finds none takes back what rejected
   // drafts have left, then preempts the least urgent sequence, if that is not itself: then it waits
   // a step with its blocks. So the most urgent running sequence always progresses. Drafts take only
@@ -89,10 +88,6 @@ class Scheduler {
   bool reserve_urgently(size_t i, KvCache* kv, Plan* plan);
   bool release_fork(const Sequence* except, KvCache* kv, Plan* plan);
   void send_back(Sequence* sequence, KvCache* kv, Plan* plan);
-  int64_t lag(const Sequence& sequence) const;  // of the draft plane, in tokens
-  bool feeds_draft_plane(const Grant& grant) const {
-    return grant.wish.uses_draft_plane && options_.draft_plane >= 0;
-  }
 
   SchedulerOptions options_;
   std::vector<Sequence*> running_;  // by urgency

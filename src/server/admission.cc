@@ -93,16 +93,18 @@ grpc::Status to_grpc(FinishReason failure) {
   }
 }
 
+grpc::Status check_token(ServerState& state, grpc::CallbackServerContext* context) {
+  if (!state.auth) return grpc::Status::OK;
+  Status s = state.auth->check(header(*context, "authorization"));
+  if (!s.ok()) state.metrics.rejected("unauthenticated");
+  return to_grpc(s);
+}
+
 grpc::Status check_call(ServerState& state, grpc::CallbackServerContext* context) {
   for (const char* name : {"x-request-id", "traceparent"})
     if (std::string value = header(*context, name); !value.empty() && value.size() <= kMaxEchoBytes)
       context->AddInitialMetadata(name, value);
-  if (state.auth) {
-    if (Status s = state.auth->check(header(*context, "authorization")); !s.ok()) {
-      state.metrics.rejected("unauthenticated");
-      return to_grpc(s);
-    }
-  }
+  if (grpc::Status s = check_token(state, context); !s.ok()) return s;
   switch (state.phase.load()) {
     case ServerState::Phase::kReady:
       return grpc::Status::OK;

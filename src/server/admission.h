@@ -13,6 +13,9 @@ grpc::Status to_grpc(const Status& status);
 // For an answer that could not be given.
 grpc::Status to_grpc(FinishReason failure);
 
+// The token alone; counts a refusal.
+grpc::Status check_token(ServerState& state, grpc::CallbackServerContext* context);
+
 // What all calls pass: the token, then the phase. Echoes x-request-id and traceparent.
 grpc::Status check_call(ServerState& state, grpc::CallbackServerContext* context);
 

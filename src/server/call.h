@@ -24,6 +24,7 @@ struct Call {
 
   uint64_t ticket = 0;
   std::atomic<uint32_t> cancel_bits{0};  // see Request::cancel
+  std::atomic<bool> aborted{false};      // by an operator: what there is, status OK
   std::atomic<int64_t> cancelled_us{0};  // when a client or a limit cancelled it; 0: not
   // The rest belongs to the dispatcher's thread once the call is submitted.
   Answer answer;

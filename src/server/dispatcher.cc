@@ -64,7 +64,19 @@ void Dispatcher::cancel(Call& call) {
   int64_t none = 0;
   call.cancelled_us.compare_exchange_strong(none, clock_.now_us());
   call.cancel_bits.store(~0u);
-  port_.wake();
+  port_.cancelled(call.ticket);
+}
+
+bool Dispatcher::abort(const std::string& request_id) {
+  std::lock_guard lock(mutex_);
+  for (auto& [ticket, call] : calls_) {
+    if (call->answer.options().request_id != request_id) continue;
+    call->aborted.store(true);
+    call->cancel_bits.store(~0u);
+    port_.cancelled(ticket);
+    return true;
+  }
+  return false;
 }
 
 int64_t Dispatcher::n_in_flight() const {
@@ -103,6 +115,8 @@ void Dispatcher::take(Event event) {
     check(it != calls_.end(), "an event of no call");
     call = it->second;
   }
+  if (event.finish == FinishReason::kCancelled && call->aborted.load())
+    event.finish = FinishReason::kAborted;
   if (!event.tokens.empty()) {
     if (call->last_tokens_us != 0)
       metrics_.token_gap(1e-6 * static_cast<double>(now_us - call->last_tokens_us));
@@ -133,7 +147,7 @@ void Dispatcher::take(Event event) {
 // Completions that a stop string ended; all of them when one failed, since then the call fails.
 void Dispatcher::end_what_is_of_no_use(Call& call) {
   uint32_t bits = call.answer.failure() != FinishReason::kNone ? ~0u : call.answer.stopped();
-  if ((bits & ~call.cancel_bits.fetch_or(bits)) != 0) port_.wake();
+  if ((bits & ~call.cancel_bits.fetch_or(bits)) != 0) port_.cancelled(call.ticket);
 }
 
 void Dispatcher::count(Call& call, const CompletionRecord& record, int64_t now_us) {

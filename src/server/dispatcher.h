@@ -33,6 +33,10 @@ class Dispatcher {
   // The client is gone, or too slow.
   void cancel(Call& call);
 
+  // An operator's word: the call with this request_id ends ABORTED with what there is. False: there
+  // is none.
+  bool abort(const std::string& request_id);
+
   int64_t n_in_flight() const;
   // Waits for the last call; false when the time was over first.
   bool wait_until_idle(int64_t timeout_us);

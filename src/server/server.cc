@@ -34,9 +34,20 @@ void configure(grpc::ServerBuilder* builder) {
 
 Server::Server(const ServerOptions& options, const Clock& clock, Log& log)
     : options_(options),
+      drain_timeout_us_(options.drain_timeout_us),
       metrics_(options.version, options.commit),
       state_(std::make_unique<ServerState>(clock, log, metrics_)),
-      service_(*state_) {
+      service_(*state_),
+      admin_service_(*state_,
+                     {.figures = [this] { return recent_figures(); },
+                      .drain =
+                          [this](std::optional<int64_t> timeout_us) {
+                            if (timeout_us) drain_timeout_us_.store(*timeout_us);
+                            set_not_serving();
+                            drain_asked_.store(true);
+                          },
+                      .plan_memory = options.plan_memory},
+                     options.version, options.commit) {
   state_->slow_reader_us = options.slow_reader_us;
 }
 
@@ -74,9 +85,10 @@ Status Server::open() {
                       " cannot be listened on: is the port in use, or no address of this machine? "
                       "choose another one");
   grpc_->GetHealthCheckService()->SetServingStatus(kReadyService, false);
+  if (Status s = open_admin(*credentials); !s.ok()) return s;
   SelfProbe::Options probe = options_.probe;
   probe.on_deaf = [this] {
-    set_not_serving();
+    fail();
     state_->log.error("new connections are not answered any more");
     if (options_.probe.on_deaf) options_.probe.on_deaf();
   };
@@ -84,8 +96,26 @@ Status Server::open() {
   return {};
 }
 
+Status Server::open_admin(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  if (options_.admin_listen.empty()) return {};
+  grpc::ServerBuilder builder;
+  configure(&builder);
+  builder.AddListeningPort(options_.admin_listen, credentials, &admin_port_);
+  builder.RegisterService(&admin_service_);
+  admin_ = builder.BuildAndStart();
+  if (admin_ != nullptr && admin_port_ != 0) return {};
+  return Status(Code::kUnavailable,
+                "--admin-listen: " + options_.admin_listen +
+                    " cannot be listened on: is the port in use, or no address of this machine? "
+                    "choose another one");
+}
+
 Server::~Server() {
   probe_.reset();
+  if (admin_ != nullptr) {
+    admin_->Shutdown(std::chrono::system_clock::now());
+    admin_->Wait();
+  }
   if (grpc_ != nullptr) {
     set_not_serving();
     grpc_->Shutdown(std::chrono::system_clock::now());
@@ -106,7 +136,7 @@ void Server::set_ready(ServedModel model, EnginePort engine) {
                                               metrics_, state_->log);
   Watch::Options watch = options_.watch;
   watch.on_hang = [this](double age_s) {
-    set_not_serving();
+    fail();
     state_->log.error("the engine hangs", {{"last_step_age_s", age_s}});
     if (options_.watch.on_hang) options_.watch.on_hang(age_s);
   };
@@ -119,6 +149,11 @@ void Server::set_ready(ServedModel model, EnginePort engine) {
     grpc_->GetHealthCheckService()->SetServingStatus(kReadyService, true);
 }
 
+void Server::fail() {
+  state_->failed.store(true);
+  set_not_serving();
+}
+
 void Server::set_not_serving() {
   state_->phase.store(ServerState::Phase::kDraining);
   grpc_->GetHealthCheckService()->SetServingStatus(false);
@@ -127,7 +162,7 @@ void Server::set_not_serving() {
 bool Server::drain(const std::function<bool()>& hurry) {
   set_not_serving();
   int64_t now_us = state_->clock.now_us();
-  if (wait_for_calls(now_us + options_.drain_timeout_us, hurry)) return true;
+  if (wait_for_calls(now_us + drain_timeout_us_.load(), hurry)) return true;
   if (state_->backing == nullptr) return false;
   state_->backing->port.finish_all(FinishReason::kShutdown);
   wait_for_calls(state_->clock.now_us() + kShutdownGrace_us, [] { return false; });
@@ -144,6 +179,19 @@ bool Server::wait_for_calls(int64_t until_us, const std::function<bool()>& hurry
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;
+}
+
+std::optional<RecentFigures> Server::recent_figures() {
+  constexpr int64_t kRecent_us = 10'000'000;
+  std::lock_guard lock(watch_mutex_);
+  if (watch_ == nullptr) return std::nullopt;
+  RecentFigures f;
+  auto [at_us, before] = watch_->ago(kRecent_us);
+  f.now = state_->backing->port.snapshot();
+  f.before = before;
+  f.seconds = 1e-6 * static_cast<double>(state_->clock.now_us() - at_us);
+  f.age_us = watch_->age_us();
+  return f;
 }
 
 std::string Server::metrics_text() {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "base/clock.h"
@@ -38,6 +39,8 @@ struct ServerState {
   int64_t slow_reader_us = 30'000'000;  // a message that waits longer ends its call
   std::unique_ptr<Backing> backing;     // set once, before kReady
   std::atomic<Phase> phase{Phase::kLoading};
+  std::atomic<bool> failed{false};      // the engine hangs, or the port is deaf: the process ends
+  std::mutex policy_mutex;              // held by whoever changes the engine's policy
   std::atomic<int64_t> n_preparing{0};  // calls between the queue check and the queue
   std::atomic<int64_t> n_open{0};       // replies that gRPC still works on
 };

@@ -1,5 +1,6 @@
 #include "server/watch.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace pf {
@@ -24,6 +25,13 @@ Watch::~Watch() {
 Snapshot Watch::minute_ago() const {
   std::lock_guard lock(mutex_);
   return past_.front().second;
+}
+
+std::pair<int64_t, Snapshot> Watch::ago(int64_t us) const {
+  int64_t at_us = state_.clock.now_us() - us;
+  std::lock_guard lock(mutex_);
+  auto it = std::find_if(past_.rbegin(), past_.rend(), [&](auto& p) { return p.first <= at_us; });
+  return it == past_.rend() ? past_.front() : *it;
 }
 
 int64_t Watch::age_us() const {

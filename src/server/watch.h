@@ -24,6 +24,8 @@ class Watch {
   ~Watch();
 
   Snapshot minute_ago() const;  // or as long ago as there are figures
+  // The figures of so long ago, or of as long ago as there are any, and when that was.
+  std::pair<int64_t, Snapshot> ago(int64_t us) const;
   // Since the engine last moved on while calls wait for it; 0 when none does.
   int64_t age_us() const;
 

@@ -74,6 +74,7 @@ class DraftLength {
   void plan(const StepOutlook& outlook, std::span<DraftAsk> asks);
   // After it.
   void learn(std::span<const DraftRound> rounds, const StepReport& report);
+  void set_rule(LengthRule rule) { options_.rule = rule; }
   // Costs that were measured on their own before the first step.
   void learn_target(int32_t n_rows, double seconds);
   void learn_draft(int32_t drafter, int32_t n_rows, double seconds);
@@ -92,7 +93,7 @@ class DraftLength {
   void learn_costs(const StepReport& report);
   DepthCandidate candidate_of(const DraftAsk& ask) const;
 
-  const DraftLengthOptions options_;
+  DraftLengthOptions options_;
   CostCurve target_;
   std::vector<CostCurve> drafts_;  // by drafter
   AcceptanceModel acceptance_;

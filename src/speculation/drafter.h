@@ -47,6 +47,11 @@ class Drafter {
   virtual const std::string& name() const = 0;
   // The KV plane that it fills; -1: none.
   virtual int32_t plane() const { return -1; }
+  // Whether K and V of a text of so many tokens are there; else it keeps them by itself, if any.
+  virtual bool uses_plane(int64_t) const { return plane() >= 0; }
+  // Tokens that it must run before it can draft for a decoding sequence, in its own counting; 0: it
+  // keeps no K and V that anybody would have to fill. Requires: match_length > 0.
+  virtual int64_t lag(const Sequence&) const { return 0; }
   // Positions that it can draft for lie below this.
   virtual int64_t max_context() const { return INT64_MAX; }
   // The request has brought what this drafter lives on: it may serve whatever drafters it names.
@@ -56,6 +61,9 @@ class Drafter {
   virtual int32_t match_length(const Sequence& sequence) = 0;
   // Trees in the tasks' order, cleared first; a tree may be smaller than allowed, or empty.
   virtual void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) = 0;
+  // Called while the target computes on what was proposed: what will likely be asked next may be
+  // worked out now. It changes no proposal, only when it is made.
+  virtual void prepare() {}
   // The first n committed tokens have K and V in the drafter's plane after a round in which it
   // proposed `tree` and `path` was accepted, when n_tokens were committed before the round.
   virtual int64_t filled_after(const DraftTree& tree, std::span<const int32_t> path,

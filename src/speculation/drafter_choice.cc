@@ -7,6 +7,7 @@ namespace pf {
 bool DrafterChoice::allowed(const Sequence& sequence, int32_t drafter) const {
   const std::vector<std::string>& wanted = sequence.request->speculation.drafters;
   const Drafter& d = *drafters_[static_cast<size_t>(drafter)];
+  if (names_ && std::find(names_->begin(), names_->end(), d.name()) == names_->end()) return false;
   return wanted.empty() || d.asked_for(sequence) ||
          std::find(wanted.begin(), wanted.end(), d.name()) != wanted.end();
 }

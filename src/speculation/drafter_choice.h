@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ class DrafterChoice {
   // The first drafter of the request's list (else of the server's) that has something to say now.
   int32_t choose(const Sequence& sequence);
 
+  // Only those whose names are listed serve from now on.
+  void allow(std::vector<std::string> names) { names_ = std::move(names); }
+
   void forget(const Sequence& sequence) {
     for (auto& d : drafters_) d->forget(sequence);
   }
@@ -31,6 +35,7 @@ class DrafterChoice {
   bool allowed(const Sequence& sequence, int32_t drafter) const;
 
   std::vector<std::unique_ptr<Drafter>> drafters_;
+  std::optional<std::vector<std::string>> names_;  // nothing: all
 };
 
 }  // namespace pf

@@ -11,11 +11,18 @@ namespace pf {
 
 // Where n-grams of one growing text were last continued. Appending and looking up cost O(kMaxN) per
 // token, whatever the length of the text (Saxena, "Prompt Lookup Decoding", 2023, with an index).
+//
+// One open table holds 8 bytes for an n-gram and is at most half full. An entry names the place
+// where its n-gram stood last, and is told from others of the same hash by the tokens there, so
+// nothing is ever mistaken. Of an n-gram that stood in one place alone, the tokens there say all
+// about the longer ones that end in it: these enter when it comes again. So a token adds one or two
+// entries in most texts, and never more than kMaxN on average: 128 bytes per token at most.
 class NgramIndex {
  public:
   static constexpr int32_t kMaxN = 4;
 
-  // Takes in tokens that were not seen yet; `tokens` extends what was given before.
+  // Takes in tokens that were not seen yet; `tokens` extends what was given before and has less
+  // than 2^31 tokens.
   void update(std::span<const int32_t> tokens);
 
   struct Match {
@@ -25,11 +32,26 @@ class NgramIndex {
   // The latest earlier place that agrees with the longest ending of `tokens`. Requires: updated.
   Match find(std::span<const int32_t> tokens) const;
 
- private:
-  static uint64_t key(std::span<const int32_t> ngram);
+  int64_t table_bytes() const { return static_cast<int64_t>(entries_.size() * sizeof(Entry)); }
 
-  int64_t n_seen_ = 0;                          // tokens whose n-grams are in the map
-  std::unordered_map<uint64_t, int64_t> last_;  // n-gram -> position behind its last occurrence
+ private:
+  struct Entry {
+    uint32_t key = 0;        // of the n-gram's tokens; the lowest bits are its length - 1
+    uint32_t next : 31 = 0;  // position behind its last occurrence; 0: the entry is free
+    uint32_t alone : 1 = 0;  // which is the only one; longer n-grams that end there are not entered
+  };
+  static uint32_t key_of(std::span<const int32_t> tokens, int64_t end, int64_t length);
+  size_t home(uint32_t key) const { return key >> shift_; }
+  // The entry of the n-gram of `length` that ends before `end`, or the free one where it would be.
+  size_t place(std::span<const int32_t> tokens, int64_t end, int64_t length) const;
+  void enter(std::span<const int32_t> tokens, int64_t end);
+  void take(std::span<const int32_t> tokens, int64_t end, int64_t length);
+  void make_room(int64_t n_more);
+
+  int64_t n_seen_ = 0;  // tokens whose n-grams are in the table
+  int64_t n_taken_ = 0;
+  int shift_ = 32;              // 32 - log2 of the entries
+  std::vector<Entry> entries_;  // in the order of their keys but for collisions: growing is a sweep
 };
 
 // Copies what followed the last time that the text ended like now. Deterministic: one-hot q.
@@ -45,14 +67,19 @@ class NgramDrafter final : public Drafter {
     return 0;  // no plane
   }
   void copy_blocks(std::span<const BlockCopy>) override {}
-  void forget(const Sequence& sequence) override { indexes_.erase(sequence.order); }
+  void forget(const Sequence& sequence) override { texts_.erase(sequence.order); }
 
  private:
-  NgramIndex::Match match(const Sequence& sequence);
+  struct Text {
+    NgramIndex index;
+    int64_t n_matched = 0;  // tokens of the text when `last` was found
+    NgramIndex::Match last;
+  };
+  const NgramIndex::Match& match(const Sequence& sequence);  // asked again, it is not sought again
 
   const std::string name_ = "ngram";
   const int32_t min_match_;
-  std::unordered_map<uint64_t, NgramIndex> indexes_;  // by Sequence::order
+  std::unordered_map<uint64_t, Text> texts_;  // by Sequence::order
 };
 
 }  // namespace pf

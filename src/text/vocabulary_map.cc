@@ -1,7 +1,10 @@
 #include "text/vocabulary_map.h"
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
+
+#include "text/token_trie.h"
 
 namespace pf {
 namespace {
@@ -50,6 +53,29 @@ int32_t n_mapped(const std::vector<int32_t>& map) {
       std::count_if(map.begin(), map.end(), [](int32_t id) { return id >= 0; }));
 }
 
+// Draft tokens for every target token that has no partner.
+void spell(const Tokenizer& draft, const Tokenizer& target, VocabularyMap* map) {
+  TokenTrie pieces;
+  for (int32_t id = 0; id < draft.size(); ++id)
+    if (!is_unused(draft, id) && !draft.is_special(id) && !draft.bytes(id).empty())
+      pieces.add(draft.bytes(id), id);
+  map->covers_text = true;
+  for (int32_t id = 0; id < target.size(); ++id) {
+    map->spelling_begin.push_back(static_cast<int32_t>(map->spelling.size()));
+    if (map->to_draft[id] >= 0 || is_unused(target, id)) continue;
+    map->covers_text &= target.is_special(id);
+    std::string_view rest = target.bytes(id);
+    while (!rest.empty()) {
+      const auto [piece, length] = pieces.longest(rest, [](int32_t) { return true; });
+      if (length == 0) break;
+      map->spelling.push_back(piece);
+      rest.remove_prefix(length);
+    }
+    if (!rest.empty()) map->spelling.resize(static_cast<size_t>(map->spelling_begin.back()));
+  }
+  map->spelling_begin.push_back(static_cast<int32_t>(map->spelling.size()));
+}
+
 }  // namespace
 
 VocabularyMap map_vocabularies(const Tokenizer& draft, const Tokenizer& target) {
@@ -67,6 +93,7 @@ VocabularyMap map_vocabularies(const Tokenizer& draft, const Tokenizer& target) 
   map.n_shared = n_mapped(map.to_target);
   map.draft_coverage = static_cast<double>(map.n_shared) / draft.size();
   map.target_coverage = static_cast<double>(n_mapped(map.to_draft)) / target.size();
+  spell(draft, target, &map);
   return map;
 }
 

@@ -18,6 +18,13 @@ struct VocabularyMap {
   double draft_coverage = 0;       // n_shared / V of the draft
   double target_coverage = 0;      // target tokens with a partner / V of the target
   std::vector<int32_t> first_differences;  // the first ids (at most 8) that mean different things
+  // What the draft is fed for a target token without a partner: its bytes in draft tokens, the
+  // longest ones first. Token t: spelling[spelling_begin[t], spelling_begin[t + 1]); empty for a
+  // token that has a partner, stands for nothing, or has a byte that the draft cannot say.
+  std::vector<int32_t> spelling_begin;  // [V of the target + 1]
+  std::vector<int32_t> spelling;
+  // Every target token that stands for text has a partner.
+  bool covers_text = false;
 };
 
 // Unused tokens (the padding of a vocabulary) differ from nothing and, by their id, from no one.

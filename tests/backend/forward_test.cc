@@ -424,5 +424,26 @@ TEST(EarlyExit, IsTheModelOfTheFirstLayersAndLeavesNoTrace) {
   }
 }
 
+// A tied head is kept once; an equal one of its own beside the embedding gives the same bits.
+TEST(Forward, ATiedHeadIsTheEmbeddingToo) {
+  for (Weights weights : {Weights::kF32, Weights::kBf16, Weights::kInt4}) {
+    Model tied = tiny_model({}), apart = tiny_model({});
+    std::span<std::byte> copy = apart.storage.allocate(apart.head.data.size());
+    std::memcpy(copy.data(), apart.head.data.data(), copy.size());
+    apart.head.data = copy;
+    Rig one(tied, weights), two(apart, weights);
+    std::vector<int32_t> tokens = text(40);
+    for (Rig* rig : {&one, &two}) {
+      std::vector<BlockId> table = rig->table(20, 0);
+      Batch batch;
+      batch.add(tokens, 0, nullptr, table, Batch::Logits::kAll);
+      rig->backend->forward(batch);
+    }
+    EXPECT_EQ(one.logits(40), two.logits(40));
+    int64_t table_bytes = two.backend->info().weight_bytes - one.backend->info().weight_bytes;
+    EXPECT_EQ(table_bytes > 0, weights != Weights::kInt4) << "a quantised head is no embedding";
+  }
+}
+
 }  // namespace
 }  // namespace pf

@@ -64,6 +64,31 @@ const std::vector<std::pair<int64_t, int64_t>> kShapes = {{1, 32},  {16, 64},  {
 const std::vector<WeightFormat> kFormats = {WeightFormat::kF32, WeightFormat::kBf16,
                                             WeightFormat::kInt8, WeightFormat::kInt4};
 
+TEST(PackedMatrix, ARowReadBackIsTheRowInItsType) {
+  ThreadPool pool(2);
+  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16})
+    for (auto [n, k] : kShapes) {
+      Matrix m = random_matrix(n, k, static_cast<uint32_t>(n));
+      m.values[0] = 1.00390625f;   // half-way between two bf16: to even
+      m.values[1] = -1.01171875f;  // likewise, upwards in magnitude
+      m.values[2] = INFINITY;
+      m.values[3] = 1e-40f;  // subnormal
+      const Tensor* tensors[] = {&m.tensor};
+      auto w = pack_matrix(tensors, format, pool);
+      ASSERT_TRUE(w.ok());
+      std::vector<float> row(static_cast<size_t>(k) + 64, 7.0f);
+      for (int64_t r = 0; r < n; ++r) {
+        w->read_row(r, row.data());
+        for (int64_t i = 0; i < k; ++i) {
+          float v = m.values[static_cast<size_t>(r * k + i)];
+          if (format == WeightFormat::kBf16) v = to_float(to_bf16(v));
+          ASSERT_EQ(row[static_cast<size_t>(i)], v) << "row " << r << " column " << i;
+        }
+        EXPECT_EQ(row[static_cast<size_t>(k)], 7.0f) << "written behind the row";
+      }
+    }
+}
+
 TEST(Gemm, EveryRowHasTheSameBitsInEveryBatchAndOnEveryNumberOfThreads) {
   ThreadPool pool(2);
   for (const CpuKernels* kernels : all_kernels())

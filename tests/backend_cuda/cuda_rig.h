@@ -33,7 +33,7 @@ struct CudaRig {
   explicit CudaRig(const Model& model, CudaOptions o = {}) : pool(1) {
     o.n_blocks = o.n_blocks > 0 ? o.n_blocks : 200;
     o.block_tokens = o.block_tokens == 16 ? 8 : o.block_tokens;
-    o.max_rows = std::min(o.max_rows, 128);
+    o.max_rows = std::min(o.max_rows, 192);
     o.max_context = 1024;
     o.head_chunk_rows = 33;
     o.draft_top_n = 16;

@@ -19,7 +19,7 @@ struct Setting {
   std::vector<int32_t> tree = {};
   bool ngram = false, model = false;
   int32_t n_blocks = 60;
-  bool cpu = false, graphs = true;
+  bool cpu = false, graphs = true, cpu_draft = false;
   HeadKind head = HeadKind::kNone;  // a head over hidden states, with every second token
   bool reduced = false;             // the model has every second token, too
   float temperature = 2;            // of the coupled requests
@@ -48,7 +48,7 @@ class CudaEngine {
     o.keep_hidden = has_head;
     if (run.head == HeadKind::kEagle3) o.tap_layers = {1, 2};
     parts.kv = {run.n_blocks, 8, 1 + run.model + has_head, true};
-    parts.scheduler = {8, 64, run.model ? 1 : -1};
+    parts.scheduler = {8, 64};
     if (run.cpu) {
       CpuOptions c;
       c.weights = CpuOptions::Weights::kF32;
@@ -75,7 +75,22 @@ class CudaEngine {
     if (run.model) {
       o.int4 = true;
       parts.drafters.add(std::make_unique<ModelDrafter>(
-          "model", make_cuda_backend(draft, nullptr, o, pool_).take(), 1, 128));
+          ModelDrafter::Options{.name = "model", .plane = 1, .max_context = 128},
+          make_cuda_backend(draft, nullptr, o, pool_).take()));
+    }
+    if (run.cpu_draft) {
+      CpuOptions c;
+      c.weights = CpuOptions::Weights::kInt4;
+      c.n_blocks = 40;
+      c.block_tokens = 8;
+      c.max_rows = 64;
+      c.max_context = 64;
+      c.draft_top_n = 16;
+      auto drafter = std::make_unique<ModelDrafter>(
+          ModelDrafter::Options{.name = "model", .windows = {64, 0, 40, 8}, .overlaps = true},
+          make_cpu_backend(draft, nullptr, c, pool_).take());
+      cpu_draft = drafter.get();
+      parts.drafters.add(std::move(drafter));
     }
     parts.max_context = 128;
     parts.num_speculative_tokens = run.k;
@@ -114,6 +129,7 @@ class CudaEngine {
   int64_t n_preemptions() const { return step_->snapshot().n_preemptions; }
 
   int64_t drafted = 0, accepted = 0;
+  ModelDrafter* cpu_draft = nullptr;
 
  private:
   static Model head_of(const Setting& run) {
@@ -221,7 +237,20 @@ TEST_F(CudaLossless, AReducedDraftModelKeepsTheText) {
     CudaEngine engine({.k = 4, .tree = tree, .model = true, .reduced = true});
     EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
     EXPECT_GT(engine.drafted, 0);
+  }
+}
+
+// The draft on the CPU drafts on while the target computes; what it has ready is used, and what
+// the target disagrees with is taken back.
+TEST_F(CudaLossless, ADraftOnTheCpuWorksAhead) {
+  const auto want = alone(false, 6);
+  for (int32_t k : {1, 3}) {
+    CudaEngine engine({.k = k, .cpu_draft = true});
+    EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
     EXPECT_GT(engine.accepted, 0);
+    EXPECT_LT(engine.accepted, engine.drafted);
+    EXPECT_GT(engine.cpu_draft->n_ahead_used(), 0);
+    EXPECT_EQ(engine.cpu_draft->windows()->n_blocks_in_use(), 0);
   }
 }
 

@@ -131,10 +131,7 @@ TEST(CudaGraphs, PassesHaveTheBitsOfTheirLaunches) {
     for (int32_t s = 0; s < 5; ++s) {
       texts.push_back(text_of(61 + 7 * s, s));
       tables.push_back(pair.graphs.table(14, 30 * s));
-      batch.add(texts.back(), 0, nullptr, tables.back(), Batch::Logits::kLast);
     }
-    ASSERT_GT(batch.n_rows(), 128);  // no graph
-    batch.clear();
     for (size_t s = 0; s < 5; ++s) {
       batch.add(texts[s], 0, nullptr, tables[s], Batch::Logits::kLast);
       pair.forward(batch);

@@ -68,6 +68,65 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
     EXPECT_TRUE(ids.contains(id)) << id;
 }
 
+TEST_F(BenchProgram, QuickSpeculationLeavesACompleteJson) {
+  std::ofstream(in("p")) << R"({"again": ["abcabcabcabcabcabc", "xyxyxyxyxyxyxyxy"]})";
+  std::string model = " --quick --model tiny --prompts-file " + in("p") + " --threads 1 ";
+  ASSERT_EQ(bench("speculation" + model + "--prompts 2 --drafters ngram --k 3,-1 --json " + in("j"),
+                  in("out")),
+            0)
+      << said();
+  std::ifstream file(in("j"));
+  Json j = Json::parse(file);
+  ASSERT_EQ(j["sections"]["drafters"].size(), 2u);  // one kind, two K
+  EXPECT_EQ(j["sections"]["verify curve"].size(), 10u);
+  for (const Json& line : j["sections"]["drafters"]) {
+    EXPECT_EQ(line["answers"], 2);
+    EXPECT_EQ(line["equal texts"], 2) << "speculation changed a text: " << line;
+    EXPECT_GE(line["tokens/round"], 1.0) << line;
+  }
+  std::set<std::string> ids;
+  for (const Json& goal : j["goals"]) ids.insert(goal["id"]);
+  for (const char* id :
+       {"C5.ngram.again.k3", "C5.ngram.again.kauto", "text.ngram", "C11.ngram", "speed-up.again"})
+    EXPECT_TRUE(ids.contains(id)) << id;
+}
+
+TEST_F(BenchProgram, QuickSweepHoldsTheClaimsBesideTheFigures) {
+  std::ofstream(in("p")) << R"({"a": ["abcabcabcabc"], "b": ["xyxyxyxyxy"]})";
+  ASSERT_EQ(bench("speculation --sweep --quick --model tiny --threads 1 --drafters ngram "
+                  "--prompts-file " +
+                      in("p") + " --json " + in("j"),
+                  in("out")),
+            0)
+      << said();
+  std::ifstream file(in("j"));
+  Json j = Json::parse(file);
+  EXPECT_EQ(j["sections"]["sweep"].size(), 10u);
+  EXPECT_EQ(j["sections"]["sweep"][0]["answers"], 2);  // kinds are merged
+  EXPECT_EQ(j["sections"]["verify curve"].size(), 16u);
+  ASSERT_EQ(j["sections"]["claims of source C"].size(), 5u);
+  for (const Json& line : j["sections"]["claims of source C"])
+    EXPECT_TRUE(line["needs acceptance"].is_number()) << line;
+}
+
+TEST_F(BenchProgram, SpeculationRefusesWhatItCannotDo) {
+  struct {
+    const char *arguments, *named;
+  } cases[] = {{"--model tiny --drafters eagle", "eagle"},
+               {"--model tiny --kinds poems", "poems"},
+               {"--model no/such.gguf", "no/such.gguf"},
+               {"--model tiny --sweep --k 3", "--sweep"}};
+  for (auto& c : cases) {
+    EXPECT_EQ(bench(std::string("speculation --quick --prompts-file " PF_SOURCE_DIR
+                                "/bench/prompts/speculation.json ") +
+                        c.arguments,
+                    in("out")),
+              2)
+        << c.arguments;
+    EXPECT_NE(said().find(c.named), std::string::npos) << said();
+  }
+}
+
 TEST_F(BenchProgram, QuickDecodeLeavesACompleteJson) {
   ASSERT_EQ(
       bench("decode --quick --model tiny --dtype bf16,int8 --threads 1,2 --sequences 1,3 --k 0,2 "

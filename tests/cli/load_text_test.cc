@@ -6,7 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/draft_tokens.h"
+#include "text/byte_alphabet.h"
 #include "text/smollm2.h"
+#include "text/utf8.h"
 
 namespace pf {
 namespace {
@@ -88,6 +91,51 @@ TEST(LoadText, SaysWhichFileIsMissingOrWrong) {
             std::string::npos);
   EXPECT_NE(load_text("/nonexistent.gguf").status().message().find("/nonexistent.gguf"),
             std::string::npos);
+}
+
+// The shipped drafts name the target's tokens and have no tokenizer; a folder may be one GGUF file.
+TEST(LoadText, AFolderOfOneGgufIsThatFile) {
+  if (!fs::exists(kModel)) GTEST_SKIP() << kModel << " is missing: run scripts/get_model.sh";
+  EXPECT_TRUE(has_text(kModel));
+  EXPECT_FALSE(has_text(PF_SOURCE_DIR "/models/drafts/smollm2-3l"));
+  EXPECT_FALSE(has_text("no/such/model.gguf"));
+  Folder folder;
+  fs::create_symlink(kModel, folder.path / "model.gguf");
+  EXPECT_TRUE(has_text(folder.path.string()));
+  ASSERT_TRUE(load_text(folder.path.string()).ok());
+  folder.write("tokenizer.json", kTokenizer);
+  ASSERT_TRUE(load_text(folder.path.string()).ok());
+  EXPECT_EQ(load_text(folder.path.string())->tokenizer.size(), 4)
+      << "the file beside it goes first";
+}
+
+Tokenizer byte_tokenizer(int32_t n_more) {
+  Vocabulary v;
+  v.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte)
+    append_utf8(letter_of_byte(static_cast<uint8_t>(byte)), &v.tokens.emplace_back());
+  for (int32_t i = 0; i < n_more; ++i) v.tokens.push_back("word" + std::to_string(i));
+  return Tokenizer::create(std::move(v)).take();
+}
+
+TEST(DraftTokens, WhatADraftsTokensAreToTheTargets) {
+  if (!fs::exists(kModel)) GTEST_SKIP() << kModel << " is missing: run scripts/get_model.sh";
+  using Tokens = DraftOption::Tokens;
+  DraftOption same{"", kModel}, self{"", "self"},
+      none{"", PF_SOURCE_DIR "/models/drafts/smollm2-3l"};
+  Tokenizer target = load_text(kModel)->tokenizer;
+  for (DraftOption* d : {&same, &self, &none}) ASSERT_TRUE(read_draft_tokens(target, d).ok());
+  EXPECT_EQ(same.tokens, Tokens::kEqual);
+  EXPECT_EQ(self.tokens, Tokens::kUnknown);
+  EXPECT_EQ(none.tokens, Tokens::kUnknown);
+  DraftOption foreign{"", kModel};
+  ASSERT_TRUE(read_draft_tokens(byte_tokenizer(40), &foreign).ok());
+  EXPECT_EQ(foreign.tokens, Tokens::kForeign);
+  EXPECT_NE(foreign.why_foreign.find("of 49152"), std::string::npos) << foreign.why_foreign;
+  Folder folder;
+  folder.write("tokenizer.json", "{");
+  DraftOption broken{"", folder.path.string()};
+  EXPECT_FALSE(read_draft_tokens(target, &broken).ok());
 }
 
 }  // namespace

@@ -28,6 +28,12 @@ struct HarnessOptions {
   std::vector<int32_t> tree = {};
   int32_t n_blocks = 512, block_tokens = 4;
   int64_t max_context = 256, draft_context = 256;
+  // Of the model drafter: windows beside its plane or, not in tables, instead of it.
+  bool draft_in_tables = true;
+  int64_t window_tokens = 0;
+  int32_t n_window_blocks = 0;
+  DraftVocabulary vocabulary = {};
+  bool overlaps = false;
   int32_t max_num_seqs = 64, max_num_batched_tokens = 96;
   bool prefix_caching = true;
   float draft_temperature = -1;
@@ -53,9 +59,9 @@ class Harness {
  public:
   explicit Harness(const HarnessOptions& o) : options(o), inbox(4096), outbox(1 << 16) {
     StepParts parts;
-    int32_t n_planes = 1 + (o.draft_agreement >= 0) + (o.eagle_agreement >= 0);
+    int32_t n_planes = 1 + (o.draft_agreement >= 0 && o.draft_in_tables) + (o.eagle_agreement >= 0);
     parts.kv = {o.n_blocks, o.block_tokens, n_planes, o.prefix_caching};
-    parts.scheduler = {o.max_num_seqs, o.max_num_batched_tokens, o.draft_agreement >= 0 ? 1 : -1};
+    parts.scheduler = {o.max_num_seqs, o.max_num_batched_tokens};
     auto backend =
         std::make_unique<HashBackend>(o.model, o.n_blocks, o.block_tokens, o.max_context);
     target = backend.get();
@@ -80,10 +86,25 @@ class Harness {
     if (o.draft_agreement >= 0) {
       HashModel m = o.model;
       m.agreement = o.draft_agreement;
-      auto model = std::make_unique<HashBackend>(m, o.n_blocks, o.block_tokens, o.draft_context);
+      if (!o.vocabulary.empty()) {
+        m.vocabulary = static_cast<int32_t>(o.vocabulary.to_target.size());
+        m.known_as = options.vocabulary.to_target;
+      }
+      int32_t n_blocks = (o.draft_in_tables ? o.n_blocks : 0) + o.n_window_blocks;
+      auto model = std::make_unique<HashBackend>(m, n_blocks, o.block_tokens, o.draft_context);
       draft = model.get();
-      parts.drafters.add(
-          std::make_unique<ModelDrafter>("model", std::move(model), 1, o.draft_context));
+      ModelDrafter::Options d;
+      d.name = "model";
+      d.plane = o.draft_in_tables ? 1 : -1;
+      d.max_context = o.draft_context;
+      d.windows = {o.window_tokens, o.draft_in_tables ? o.n_blocks : 0, o.n_window_blocks,
+                   o.block_tokens};
+      d.vocabulary = o.vocabulary;
+      d.max_rows = o.max_num_batched_tokens;
+      d.overlaps = o.overlaps;
+      auto drafter = std::make_unique<ModelDrafter>(std::move(d), std::move(model));
+      draft_model = drafter.get();
+      parts.drafters.add(std::move(drafter));
     }
     parts.max_context = o.max_context;
     parts.num_speculative_tokens = o.k;
@@ -128,6 +149,10 @@ class Harness {
     EXPECT_GT(limit, 0) << "the engine does not come to an end";
     step->check_integrity();
     EXPECT_EQ(step->kv().n_in_use(), 0);
+    if (draft_model != nullptr && draft_model->windows() != nullptr) {
+      draft_model->windows()->check_integrity();
+      EXPECT_EQ(draft_model->windows()->n_blocks_in_use(), 0);
+    }
   }
   void collect() {
     while (auto e = outbox.try_pop()) {
@@ -156,6 +181,7 @@ class Harness {
   std::unique_ptr<Step> step;
   HashBackend* target = nullptr;
   HashBackend* draft = nullptr;
+  ModelDrafter* draft_model = nullptr;
   std::map<std::pair<uint64_t, int32_t>, Reply> replies;  // by ticket and index
   uint64_t last_ticket = 0;
 };

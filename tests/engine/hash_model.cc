@@ -63,6 +63,7 @@ uint64_t HashBackend::hash_of_row(int32_t row) {
   size_t i = static_cast<size_t>(row);
   const Segment& s = batch_.segments[static_cast<size_t>(batch_.row_segment[i])];
   uint64_t h = model_.salt;
+  text_.clear();
   int32_t position = is_head ? 1 : 0;  // a head's slot 0 stays empty
   auto see = [&](int64_t logical) {
     const Slot& seen = slot(s, logical);
@@ -71,14 +72,15 @@ uint64_t HashBackend::hash_of_row(int32_t row) {
       check(position == 1 || seen.before == h, "a head's key was made of a wrong hidden state");
       h = seen.before;
     }
-    h = HashModel::extend(h, seen.token);
+    h = HashModel::extend(h, model_.known(seen.token));
+    text_.push_back(seen.token);
     ++position;
   };
   for (int32_t l = position; l < batch_.visible[i]; ++l) see(l);
   for (int32_t n = 0; n < kMaxTreeNodes; ++n)
     if (batch_.masks[i] >> n & 1) see(s.node_slot(n));
   check(position == batch_.positions[i] + 1, "a row does not see exactly its past and itself");
-  return h;
+  return model_.memory > 0 ? model_.hash(text_) : h;
 }
 
 void HashBackend::read_logits(int32_t first, int32_t n, View<float, 2> out) {
@@ -143,7 +145,7 @@ void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
       read_logits(parent + 1, 1, {logits.data(), {1, model_.vocabulary}});
       for (size_t t = 0; t < top.size(); ++t) top[t] = {static_cast<int32_t>(t), logits[t]};
       GrowthPoint at{parent,
-                     job.base + static_cast<int64_t>(job.committed.size()) + depth,
+                     job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth,
                      job.n_generated + depth,
                      job.params,
                      job.stop,

@@ -21,24 +21,35 @@ struct HashModel {
   uint64_t salt = 1;
   // Of 64 texts, so many on which a draft with this figure thinks as the target does.
   int32_t agreement = 64;
-  float spread = 3;  // of the logits
+  float spread = 3;    // of the logits
+  int32_t memory = 0;  // how many of the last tokens a text's logits follow from; 0: all
+  // A vocabulary of its own: what its tokens are to the model that it agrees with; -1: strangers.
+  // Empty: the same. Outlives the model.
+  std::span<const int32_t> known_as = {};
 
   static uint64_t extend(uint64_t h, int32_t token) {
     PhiloxBlock b = philox(h, {static_cast<uint32_t>(token), 0, 0, 0});
     return static_cast<uint64_t>(b[0]) << 32 | b[1];
   }
+  int32_t known(int32_t token) const {
+    if (known_as.empty()) return token;
+    int32_t as = known_as[static_cast<size_t>(token)];
+    return as >= 0 ? as : 1000 + token;
+  }
   // Logits [V] behind the text whose hash is h.
   void logits(uint64_t h, std::span<float> out) const {
     bool agrees = static_cast<int32_t>(h >> 7 & 63) < agreement;
     for (int32_t t = 0; t < vocabulary; ++t) {
-      uint32_t lane = static_cast<uint32_t>(t);
+      auto lane = static_cast<uint32_t>(known(t));
       PhiloxBlock b = philox(h, {lane, 7, agrees ? 0u : 1u, static_cast<uint32_t>(salt)});
       out[static_cast<size_t>(t)] = spread * (uniform(b[0]) + uniform(b[1]) + uniform(b[2]) - 1.5f);
     }
   }
   uint64_t hash(std::span<const int32_t> text) const {
     uint64_t h = salt;
-    for (int32_t t : text) h = extend(h, t);
+    if (memory > 0 && text.size() > static_cast<size_t>(memory))
+      text = text.last(static_cast<size_t>(memory));
+    for (int32_t t : text) h = extend(h, known(t));
     return h;
   }
 };
@@ -102,6 +113,7 @@ class HashBackend final : public Backend {
   std::vector<Slot> plane_;
   Batch batch_;  // of the last forward
   std::vector<float> logits_;
+  std::vector<int32_t> text_;     // that the present row sees
   std::vector<float> hidden_;     // [kMaxRows, kHidden], rows of the last forward first
   std::vector<uint64_t> kept_;    // of a head: by block
   std::vector<uint64_t> before_;  // of a head: by row of the forward to come

@@ -71,6 +71,7 @@ TEST(Limits, CancelFreesAtTheNextStepInEveryState) {
     uint64_t other = h.submit(h.request(prompt_of(30, 2), 12));
     for (int32_t i = 0; i < after; ++i) h.run_step();
     cancel = ~0u;
+    h.step->cancelled(t);
     h.run_step();
     EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kCancelled) << after;
     EXPECT_EQ((h.replies[{t, 1}].finish), FinishReason::kCancelled) << after;
@@ -90,6 +91,7 @@ TEST(Limits, CancelOfOneCompletionLeavesItsSiblings) {
       uint64_t t = h.submit(std::move(r));
       for (int32_t i = 0; i < after; ++i) h.run_step();
       cancel = 1u << gone;
+      h.step->cancelled(t);
       h.run();
       for (int32_t i = 0; i < 3; ++i)
         EXPECT_EQ((h.replies[{t, i}].finish), i == static_cast<int32_t>(gone)
@@ -97,6 +99,60 @@ TEST(Limits, CancelOfOneCompletionLeavesItsSiblings) {
                                                   : FinishReason::kLength);
     }
   }
+}
+
+// One place. What waits for it is looked at when somebody says so, not in every step; what runs is.
+TEST(Limits, AStepVisitsNobodyWhoWaitsButThoseWhoseCancelWasTold) {
+  Harness h({.max_num_seqs = 1});
+  constexpr size_t kWaiting = 200;
+  std::vector<std::atomic<uint32_t>> cancel(1 + kWaiting);
+  std::vector<uint64_t> tickets;
+  for (size_t i = 0; i <= kWaiting; ++i) {
+    auto r = h.request(prompt_of(10, 1), 100);
+    r->cancel = &cancel[i];
+    if (i == 7) cancel[i] = 1;  // before it is taken: seen then
+    tickets.push_back(h.submit(std::move(r)));
+  }
+  h.run_step();
+  h.run_step();
+  EXPECT_EQ((h.replies[{tickets[7], 0}].finish), FinishReason::kCancelled);
+  for (size_t i = 0; i <= kWaiting; i += 2) cancel[i] = 1;
+  h.run_step();
+  EXPECT_EQ((h.replies[{tickets[0], 0}].finish), FinishReason::kCancelled) << "it runs";
+  EXPECT_EQ(h.replies.size(), 3u);  // and the one that has its place now
+  for (uint64_t t : {tickets[4], tickets[9], tickets[0], uint64_t{12345}}) h.step->cancelled(t);
+  h.run_step();
+  EXPECT_EQ((h.replies[{tickets[4], 0}].finish), FinishReason::kCancelled);
+  EXPECT_EQ(h.replies.size(), 4u) << "the ninth has not raised its flag, two are not there";
+  for (uint64_t t : tickets) h.step->cancelled(t);
+  h.run_step();
+  for (size_t i = 0; i <= kWaiting; ++i)
+    EXPECT_EQ((h.replies.contains({tickets[i], 0})), i == 1 || i == 7 || i % 2 == 0) << i;
+  h.run();
+  EXPECT_EQ(h.replies.size(), 1 + kWaiting);
+}
+
+// Two places and 40 requests that end in the order of their deadlines, which is not their own.
+TEST(Limits, WaitingRequestsEndAtTheirDeadlinesInTheirOrder) {
+  Harness h({.max_num_seqs = 2});
+  std::vector<std::pair<uint64_t, int64_t>> asked;
+  for (int32_t i = 0; i < 40; ++i) {
+    auto r = h.request(prompt_of(10, 1), 1000);
+    int64_t at_us = h.clock.now_us() + 1000 * (1 + i * 17 % 40);
+    (i % 2 == 0 ? r->deadline_us : r->time_limit_us) = at_us;
+    asked.emplace_back(h.submit(std::move(r)), at_us);
+  }
+  for (int32_t step = 0; step <= 40; ++step) {
+    int64_t now_us = h.clock.now_us();
+    h.run_step();
+    for (size_t i = 0; i < asked.size(); ++i) {
+      FinishReason want = asked[i].second > now_us ? FinishReason::kNone
+                          : i % 2 == 0             ? FinishReason::kDeadline
+                                                   : FinishReason::kTimeLimit;
+      ASSERT_EQ((h.replies[{asked[i].first, 0}].finish), want) << "step " << step << " of " << i;
+    }
+  }
+  EXPECT_TRUE(h.step->idle());
 }
 
 TEST(Limits, ADeadlineIsLateByLessThanAStepAndAPastOneCostsNothing) {

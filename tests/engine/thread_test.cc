@@ -17,15 +17,43 @@ std::unique_ptr<Engine> make_engine(const HashModel& model, const Clock& clock, 
   EngineParts parts;
   parts.max_queue = max_queue;
   parts.step.kv = {256, 4, 2, true};
-  parts.step.scheduler = {16, 64, 1};
+  parts.step.scheduler = {16, 64};
   parts.step.target = std::make_unique<HashBackend>(model, 256, 4, 256);
   HashModel draft = model;
   draft.agreement = 40;
+  ModelDrafter::Options options;
+  options.name = "model";
+  options.plane = 1;
+  options.max_context = 256;
   parts.step.drafters.add(std::make_unique<ModelDrafter>(
-      "model", std::make_unique<HashBackend>(draft, 256, 4, 256), 1, 256));
+      std::move(options), std::make_unique<HashBackend>(draft, 256, 4, 256)));
+  parts.info.drafters = {{"model", "model", "", 256, 0}};
   parts.step.max_context = 256;
   parts.step.num_speculative_tokens = 3;
   return std::make_unique<Engine>(std::move(parts), clock);
+}
+
+TEST(EngineThread, APolicyHoldsFromTheNextStepOn) {
+  Clock clock;
+  auto engine = make_engine({}, clock, 10);
+  EnginePolicy policy = engine->policy();
+  EXPECT_EQ(policy.num_draft_tokens, 3);
+  EXPECT_EQ(policy.drafters, std::vector<std::string>{"model"});
+  auto drafted = [&](uint64_t ticket) {
+    int64_t before = engine->snapshot().n_drafted;
+    auto r = std::make_unique<Request>();
+    r->ticket = ticket;
+    r->prompt = prompt_of(20, 1);
+    r->stop.max_new_tokens = 30;
+    EXPECT_TRUE(engine->submit(r));
+    while (engine->step_once()) engine->outbox().try_pop();
+    return engine->snapshot().n_drafted - before;
+  };
+  EXPECT_GT(drafted(1), 0);
+  policy.speculation = false;
+  engine->set_policy(policy);
+  EXPECT_FALSE(engine->policy().speculation);
+  EXPECT_EQ(drafted(2), 0);
 }
 
 TEST(EngineThread, ServesClientsOfSeveralThreadsExactly) {
@@ -65,7 +93,7 @@ TEST(EngineThread, ServesClientsOfSeveralThreadsExactly) {
         ASSERT_TRUE(engine->submit(r));
         if (i % 5 == 4) {
           cancel->store(~0u);
-          engine->wake();
+          engine->cancelled(c * 20 + i);
         }
         engine->snapshot();
       }

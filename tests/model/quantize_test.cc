@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "model/gguf.h"
+#include "model/quantize_search.h"
 #include "tests/model/files.h"
 
 namespace pf {
@@ -83,6 +84,50 @@ TEST(QuantizeRow, IsNeverWorseInAnyGroup) {
       double theirs = squared_error(x, nearest(type, x));
       // The search compares errors summed in float: 32 additions err by 2^-19 at most.
       EXPECT_LE(ours, theirs * (1 + 0x1p-18)) << type_name(type) << " seed " << seed;
+    }
+  }
+}
+
+// Lanes are groups: no width of the registers, and no neighbour, changes a group's bits.
+TEST(QuantizeRow, TheSearchGivesEveryGroupTheSameBitsInEveryInstructionSet) {
+  constexpr int64_t kGroups = 203;  // no multiple of any number of lanes
+  std::vector<float> x = test::random_floats(kGroups * 32, 11);
+  for (int64_t g = 0; g < kGroups; ++g)
+    for (int64_t i = 0; i < 32; ++i) {
+      float& v = x[static_cast<size_t>(g * 32 + i)];
+      v *= std::ldexp(1.0f, static_cast<int>(g % 50) - 36);
+      if (g % 7 == 1) v += 1;
+      if (g % 11 == 2) v = g % 2 == 0 ? 0 : 0.75f;  // all alike
+      if (g % 13 == 3) v = std::nearbyint(v * 1e30f > 0 ? 3.0f : -4.0f);
+    }
+  struct Found {
+    std::vector<float> q, d, m;
+  };
+  for (auto [low, high, nearest] : {std::tuple{0.f, 15.f, 0.f}, {-8, 7, -8}, {-127, 127, 127}}) {
+    auto find = [&](QuantSearcher search, int64_t first, int64_t n) {
+      Found f{std::vector<float>(static_cast<size_t>(n * 32)),
+              std::vector<float>(static_cast<size_t>(n)),
+              std::vector<float>(static_cast<size_t>(n))};
+      QuantSearch s;
+      s.x = x.data() + first * 32, s.n_groups = n, s.has_minimum = low == 0;
+      s.low = low, s.high = high, s.nearest_level = nearest;
+      s.q = f.q.data(), s.d = f.d.data(), s.m = f.m.data();
+      search(s);
+      return f;
+    };
+    Found want = find(quant_searcher_portable(), 0, kGroups);
+    for (QuantSearcher search : {quant_searcher_avx2(), quant_searcher_avx512()}) {
+      if (search == nullptr) continue;
+      Found got = find(search, 0, kGroups);
+      EXPECT_EQ(got.q, want.q);
+      EXPECT_EQ(got.d, want.d);
+      EXPECT_EQ(got.m, want.m);
+    }
+    for (int64_t g = 0; g < kGroups; ++g) {
+      Found alone = find(choose_quant_searcher(), g, 1);
+      ASSERT_EQ(alone.d[0], want.d[static_cast<size_t>(g)]) << g;
+      ASSERT_EQ(alone.m[0], want.m[static_cast<size_t>(g)]) << g;
+      ASSERT_TRUE(std::equal(alone.q.begin(), alone.q.end(), want.q.begin() + g * 32)) << g;
     }
   }
 }

@@ -51,6 +51,10 @@ class House {
 
   const Plan& plan(int64_t now_us) {
     wishes_.assign(scheduler.running().size(), wish);
+    for (size_t i = 0; drafter_keeps_kv && i < wishes_.size(); ++i) {
+      const Sequence& s = *scheduler.running()[i];
+      if (s.decoding()) wishes_[i].draft_lag = s.n_tokens() - s.table.filled[1];
+    }
     scheduler.plan(now_us, wishes_, &kv, &plan_);
     check_plan();
     return plan_;
@@ -94,8 +98,9 @@ class House {
 
   Scheduler scheduler;
   KvCache kv;
-  Wish wish;                // of everyone
-  int32_t n_accepted = 64;  // of a draft
+  Wish wish;                      // of everyone
+  bool drafter_keeps_kv = false;  // in plane 1
+  int32_t n_accepted = 64;        // of a draft
 
  private:
   Sequence& make(const Request* request, int32_t index) {

@@ -82,12 +82,13 @@ TEST(Scheduler, NobodyDraftsWhilePromptTokensArePending) {
 }
 
 TEST(Scheduler, ALaggingDraftPlaneCatchesUpInChunksBeforeItDrafts) {
-  House house({.max_num_seqs = 1, .max_num_batched_tokens = 8, .draft_plane = 1}, 64);
+  House house({.max_num_seqs = 1, .max_num_batched_tokens = 8}, 64);
   Sequence& s = house.add({.n_prompt = 12});
   house.step(0);
   house.step(0);
   ASSERT_TRUE(s.decoding());
-  house.wish = {.n_draft = 4, .uses_draft_plane = true};
+  house.wish = {.n_draft = 4};
+  house.drafter_keeps_kv = true;
   // 13 tokens: 7 of them in the first step (8 rows less one that decodes), 7 of 14 in the second.
   for (int i = 0; i < 2; ++i) {
     const Plan& plan = house.plan(0);
@@ -102,19 +103,21 @@ TEST(Scheduler, ALaggingDraftPlaneCatchesUpInChunksBeforeItDrafts) {
 }
 
 TEST(Scheduler, ADraftThatNobodyWantsDoesNotCatchUp) {
-  House house({.max_num_seqs = 1, .max_num_batched_tokens = 16, .draft_plane = 1}, 64);
+  House house({.max_num_seqs = 1, .max_num_batched_tokens = 16}, 64);
   house.add({.n_prompt = 12});
   house.step(0);
-  house.wish = {.n_draft = 0, .uses_draft_plane = true};
+  house.wish = {.n_draft = 0};
+  house.drafter_keeps_kv = true;
   EXPECT_EQ(house.plan(0).sequences[0].n_draft_catchup, 0);
 }
 
 // Five sequences lag 4 each: 20 rows of the draft's own pass. 16 are allowed: the last one waits.
 TEST(Scheduler, WhatDraftersFeedIsBoundedLikeAStep) {
-  House house({.max_num_seqs = 5, .max_num_batched_tokens = 16, .draft_plane = 1}, 64);
+  House house({.max_num_seqs = 5, .max_num_batched_tokens = 16}, 64);
   for (int i = 0; i < 5; ++i) house.add({.n_prompt = 3});
   house.step(0);
-  house.wish = {.n_draft = 1, .uses_draft_plane = true};
+  house.wish = {.n_draft = 1};
+  house.drafter_keeps_kv = true;
   const Plan& plan = house.plan(0);
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(plan.sequences[i].n_draft, i < 4 ? 1 : 0);
 }

@@ -66,7 +66,7 @@ struct Load {
 
 // 40 sequences of up to 80 + 120 tokens, drafting; their need is about 40 x 30 blocks of 4.
 Load run_load(int32_t n_blocks, uint64_t seed) {
-  House house({.max_num_seqs = 24, .max_num_batched_tokens = 128, .draft_plane = 1}, n_blocks);
+  House house({.max_num_seqs = 24, .max_num_batched_tokens = 128}, n_blocks);
   std::mt19937_64 random(seed);
   Run run(&house);
   for (int32_t i = 0; i < 40; ++i) {
@@ -74,7 +74,8 @@ Load run_load(int32_t n_blocks, uint64_t seed) {
     Sequence& s = house.add({.n_prompt = n_prompt, .first_token = 1000 * i});
     run.want(&s, 1 + static_cast<int32_t>(random() % 120));
   }
-  house.wish = {.n_draft = 3, .uses_draft_plane = true};
+  house.wish = {.n_draft = 3};
+  house.drafter_keeps_kv = true;
   house.n_accepted = 1;
   Load load{n_blocks};
   load.n_rows = run.until_done(20'000);
@@ -146,7 +147,7 @@ TEST(Simulation, DraftsDelayNoPromptByMoreThanHalf) {
 
 // R5: cancels in every state, with forks, drafts, shared prefixes and a pool that is too small.
 TEST(Simulation, TenThousandCancelsLeaveNothingBehind) {
-  House house({.max_num_seqs = 8, .max_num_batched_tokens = 48, .draft_plane = 1}, 40);
+  House house({.max_num_seqs = 8, .max_num_batched_tokens = 48}, 40);
   std::mt19937_64 random(7);
   auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint64_t>(n)); };
   std::vector<Sequence*> alive;
@@ -170,7 +171,8 @@ TEST(Simulation, TenThousandCancelsLeaveNothingBehind) {
       if (gone || !house.try_fork(**leader, f)) f->waits_for_leader = false;
       n_forks += !gone;
     }
-    house.wish = {.n_draft = below(6), .uses_draft_plane = below(2) == 0};
+    house.wish = {.n_draft = below(6)};
+    house.drafter_keeps_kv = below(2) == 0;
     house.n_accepted = below(4);
     house.step(now_us);
     for (size_t i = 0; i < alive.size();) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,20 +38,29 @@ class FakeEngine {
     ++n_submitted;
     return true;
   }
-  void wake() { ++n_wakes; }
+  void cancelled(uint64_t) { ++n_cancelled; }
   void finish_all(FinishReason reason) { finish_.store(reason); }
   BoundedQueue<Event>& outbox() { return outbox_; }
   Snapshot snapshot() const {
     std::lock_guard lock(mutex_);
-    Snapshot s;
+    Snapshot s = figures_;
     s.n_waiting = waiting.load();
     s.n_running = static_cast<int32_t>(live_.size());
     s.last_step_end_us = last_step_us_;
-    s.n_drafted = 10;
     s.dead_drafters = dead.load();
-    s.n_accepted = 4;
-    s.accepted_at = {3, 1};
     return s;
+  }
+  void change(const std::function<void(Snapshot*)>& edit) {
+    std::lock_guard lock(mutex_);
+    edit(&figures_);
+  }
+  EnginePolicy policy() const {
+    std::lock_guard lock(mutex_);
+    return policy_;
+  }
+  void set_policy(const EnginePolicy& policy) {
+    std::lock_guard lock(mutex_);
+    policy_ = policy;
   }
   size_t n_live() const {
     std::lock_guard lock(mutex_);
@@ -62,7 +72,7 @@ class FakeEngine {
   std::atomic<int> round{1};
   std::atomic<int32_t> waiting{0};        // what the snapshot says
   std::atomic<bool> corrupt_last{false};  // the next round of the youngest request is not finite
-  std::atomic<int> n_submitted{0}, n_wakes{0};
+  std::atomic<int> n_submitted{0}, n_cancelled{0};
 
  private:
   struct Live {
@@ -131,7 +141,20 @@ class FakeEngine {
   const int32_t max_queue_;
   const int64_t max_context_;
   mutable std::mutex mutex_;
+  Snapshot figures_ = [] {  // what snapshots say besides
+    Snapshot s;
+    s.n_drafted = 10;
+    s.n_accepted = 4;
+    s.accepted_at = {3, 1};
+    return s;
+  }();
   std::map<uint64_t, Live> live_;
+  EnginePolicy policy_ = [] {
+    EnginePolicy p;
+    p.num_draft_tokens = 5;
+    p.drafters = {"ngram", "model"};
+    return p;
+  }();
   int64_t last_step_us_ = 0;
   std::atomic<FinishReason> finish_{FinishReason::kNone};
   std::atomic<bool> stop_{false};

@@ -116,7 +116,7 @@ TEST_F(Serving, ACancelledCallFreesTheEngine) {
   }
   EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
   EXPECT_TRUE(until([&] { return engine.n_live() == 0; }));
-  EXPECT_GT(engine.n_wakes.load(), 0);
+  EXPECT_GT(engine.n_cancelled.load(), 0);
   EXPECT_TRUE(until([&] { return server->state().n_open.load() == 0; }));
 }
 

@@ -13,7 +13,7 @@ import time
 try:
     import grpc
     import serving
-    from serving import DRAFT, MODEL, ROOT, Server, status_of, until
+    from serving import DRAFT, MODEL, ROOT, Client, Server, free_port, status_of, until
 except ImportError as error:
     grpc, missing = None, str(error)
 
@@ -298,6 +298,23 @@ def a_second_sigterm_ends_at_once():
     assert time.monotonic() - began < 3
 
 
+def operators_see_and_steer():
+    target = f"127.0.0.1:{free_port()}"
+    s = Server(BINARY, "--admin-listen", target)
+    admin = Client(grpc.insecure_channel(target), ("pilotfish.v1.Admin",))
+    top = subprocess.run([BINARY, "top", "--target", target, "--count", "1"], capture_output=True, text=True, timeout=30)
+    assert top.returncode == 0 and "ready" in top.stdout, top
+    assert admin.call("GetServerInfo", admin.request("GetServerInfo")).memory.total_bytes > 0
+    policy = admin.call("SetPolicy", admin.request("SetPolicy", alpha=0.7, drafters=["ngram"]))
+    assert abs(policy.alpha - 0.7) < 1e-6 and list(policy.drafters) == ["ngram"], policy
+    plan = admin.call("PlanMemory", admin.request("PlanMemory", flags={"max-model-len": "128"}))
+    assert plan.fits and plan.max_context == 128 and plan.parts, plan
+    admin.call("Drain", admin.request("Drain", timeout_ms=100))
+    assert s.process.wait(20) == 0
+    gone = subprocess.run([BINARY, "top", "--target", target, "--count", "1"], capture_output=True, text=True, timeout=30)
+    assert gone.returncode == 1 and "--admin-listen" in gone.stderr, gone
+
+
 def mistakes_of_the_operator_are_one_line_and_exit_2():
     garbage = ROOT / "build/garbage.gguf"
     garbage.write_bytes(b"GGUF" + bytes(range(64)))
@@ -338,7 +355,7 @@ TESTS = [a_stream_joins_to_the_unary_text, greedy_text_is_the_golden_one, specul
          ids_and_traces_are_echoed_and_unique, cancel_and_deadline_free_the_cache, a_lost_client_frees_the_cache,
          bad_requests_do_not_hurt_good_streams, health_says_what_is_ready,
          no_prompt_is_logged_and_no_label_holds_client_values, sigterm_drains, a_full_queue_refuses_early,
-         a_token_guards_everything_but_health, a_second_sigterm_ends_at_once,
+         a_token_guards_everything_but_health, operators_see_and_steer, a_second_sigterm_ends_at_once,
          mistakes_of_the_operator_are_one_line_and_exit_2, generate_gives_the_same_text_without_a_network]
 
 

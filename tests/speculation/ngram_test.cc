@@ -38,6 +38,77 @@ TEST(NgramIndex, FindsWhatTheDefinitionFindsAtEveryLength) {
     }
 }
 
+// The table grows many times under a long text, and collides.
+TEST(NgramIndex, ALongTextIsKnownInATableOf128BytesPerTokenAtMost) {
+  std::mt19937 rng(2);
+  for (uint32_t vocabulary : {2u, 30u, 50000u}) {
+    std::vector<int32_t> text;
+    NgramIndex index;
+    while (text.size() < 6000) {
+      uint32_t step = text.empty() ? 3000 : 1 + rng() % 7;  // a prompt, then rounds of decoding
+      for (; step > 0; --step) {
+        bool copies = text.size() > 100 && rng() % 3 > 0;
+        text.push_back(copies ? text[text.size() - 1 - rng() % 90]
+                              : static_cast<int32_t>(rng() % vocabulary));
+      }
+      index.update(text);
+      NgramIndex::Match want = define(text), got = index.find(text);
+      ASSERT_EQ(got.length, want.length) << "vocabulary " << vocabulary << " n " << text.size();
+      ASSERT_EQ(got.next, want.next) << "vocabulary " << vocabulary << " n " << text.size();
+      ASSERT_LE(index.table_bytes(), 128 * static_cast<int64_t>(text.size() + 16));
+    }
+  }
+}
+
+// What the definition finds, copied token by token as if each had been appended to the text.
+std::vector<int32_t> define_proposal(std::vector<int32_t> text, int32_t min_match, int32_t n) {
+  NgramIndex::Match m = define(text);
+  std::vector<int32_t> proposed;
+  if (m.length < min_match) return proposed;
+  for (int32_t i = 0; i < n; ++i) {
+    proposed.push_back(text[static_cast<size_t>(m.next + i)]);
+    text.push_back(proposed.back());
+  }
+  return proposed;
+}
+
+TEST(NgramDrafter, ProposesWhatTheDefinitionProposesForTextsThatGrowSideBySide) {
+  std::mt19937 rng(3);
+  constexpr size_t kTexts = 5;
+  for (int32_t min_match : {1, 2}) {
+    NgramDrafter drafter(min_match);
+    std::vector<Request> requests(kTexts);
+    std::vector<Sequence> sequences(kTexts);
+    for (size_t i = 0; i < kTexts; ++i) {
+      sequences[i].request = &requests[i];
+      sequences[i].order = i;
+      sequences[i].tokens = {1};
+    }
+    int32_t n_proposed = 0;
+    for (int round = 0; round < 300; ++round) {
+      Sequence& s = sequences[rng() % kTexts];
+      if (rng() % 50 == 0) {  // it ends, and another one takes its name
+        drafter.forget(s);
+        s.tokens = {static_cast<int32_t>(rng() % 3)};
+      }
+      for (uint32_t step = rng() % 4; step > 0; --step)
+        s.tokens.push_back(static_cast<int32_t>(rng() % 4));
+      DraftTask task;
+      task.sequence = &s;
+      task.n_draft = static_cast<int32_t>(rng() % 9);
+      DraftTree tree;
+      int32_t length = drafter.match_length(s);
+      drafter.propose({&task, 1}, {&tree, 1});
+      EXPECT_EQ(length, drafter.match_length(s)) << "asked again";
+      int32_t want = define(s.tokens).length;
+      EXPECT_EQ(length, want < min_match ? 0 : want);
+      ASSERT_EQ(tree.tokens, define_proposal(s.tokens, min_match, task.n_draft));
+      n_proposed += tree.size();
+    }
+    EXPECT_GT(n_proposed, 500);
+  }
+}
+
 // A token equal to an n-gram's length made the hash forget the tokens before it: 2-gram (2, b) met
 // 1-gram (b ^ 1), overwrote it, and was compared with tokens in front of the text.
 TEST(NgramIndex, ATokenAsLargeAsTheNgramIsLongIsNoOtherNgram) {

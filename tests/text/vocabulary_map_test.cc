@@ -50,6 +50,18 @@ TEST(VocabularyMap, BytesAndTypeDecide) {
   EXPECT_EQ(check_useful(map).code(), Code::kFailedPrecondition);  // 2 tokens are too few
 }
 
+// "abc" is spelled with the longest pieces; "z" has no piece; <x> is special and spelled as text.
+TEST(VocabularyMap, WhatHasNoPartnerIsSpelled) {
+  const Tokenizer draft = of({"a", "b", "c", "ab", "<", "x", ">"});
+  const Tokenizer target = of({"abc", "a", "az", "<x>", "b"}, {3});
+  const VocabularyMap map = map_vocabularies(draft, target);
+  EXPECT_EQ(map.to_draft, (Ids{-1, 0, -1, -1, 1}));
+  EXPECT_EQ(map.spelling_begin, (Ids{0, 2, 2, 2, 5, 5}));
+  EXPECT_EQ(map.spelling, (Ids{3, 2, 4, 5, 6}));
+  EXPECT_FALSE(map.covers_text);
+  EXPECT_TRUE(map_vocabularies(draft, of({"a", "b", "<end>"}, {2})).covers_text);
+}
+
 TEST(VocabularyMap, ForeignVocabularyIsRefused) {
   const VocabularyMap map = map_vocabularies(smollm2(), of({"a", "b"}));
   EXPECT_FALSE(check_useful(map).ok());

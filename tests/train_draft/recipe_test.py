@@ -3,10 +3,13 @@
 with another implementation; and that the recipe runs end to end on a tiny model. Exit 77 (skipped) without torch.
 
     python recipe_test.py SOURCE_DIR [PILOTFISH]
+
+Writes a report as GoogleTest does (GTEST_OUTPUT=json:FILE): scripts/test.sh counts by it what ran and what did not.
 """
 import contextlib
 import io
 import json
+import os
 import pathlib
 import runpy
 import subprocess
@@ -14,12 +17,28 @@ import sys
 import tempfile
 import unittest
 
+
+def report(cases):
+    """cases: (class, name, reason it was skipped or "", what failed or "")"""
+    to = os.environ.get("GTEST_OUTPUT", "")
+    if not to.startswith("json:"):
+        return
+    tests = [{"classname": c, "name": n, "result": "SKIPPED" if skipped else "COMPLETED"}
+             | ({"skipped": [{"message": skipped}]} if skipped else {})
+             | ({"failures": [{"failure": failed}]} if failed else {}) for c, n, skipped, failed in cases]
+    path = pathlib.Path(to.removeprefix("json:"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"testsuites": [{"testsuite": tests}]}))
+
+
 try:
     import numpy as np
     import torch
     from safetensors.torch import save_file
 except ImportError as e:
-    print(f"skipped: {e}; scripts/train_draft/README.md says how to install what the recipe needs")
+    why = f"{e}; scripts/train_draft/README.md says how to install what the recipe needs"
+    print(f"skipped: {why}")
+    report([("train_draft_test", "recipe", why, "")])
     sys.exit(77)
 
 SOURCE = pathlib.Path(sys.argv[1])
@@ -209,14 +228,36 @@ class EndToEnd(unittest.TestCase):
     def check_lora(self, before, run, kind):
         """Adapters change the last layers and the head, and nothing else."""
         was = load(before)[1]
-        now = {k.removeprefix("model."): v for k, v in torch.load(run / "last.pt", weights_only=False)["tensors"].items()}
+        now = {k.removeprefix("model."): v for k, v in torch.load(run / "last.pt", weights_only=True)["tensors"].items()}
         for name, t in was.items():
             moved = not torch.equal(t.float(), now[name].float())
             adapted = name == "lm_head.weight" or name == "fc.weight" or "_proj" in name
             self.assertEqual(moved, adapted, f"{kind} {name}")
 
 
-if __name__ == "__main__":
+class Recorder(unittest.TextTestResult):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.ran = []
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.ran.append(test)
+
+    def cases(self):
+        skipped = {t.id(): why for t, why in self.skipped}
+        failed = {t.id(): what for t, what in self.failures + self.errors}
+        return [(type(t).__name__, t._testMethodName, skipped.get(t.id(), ""), failed.get(t.id(), "")) for t in self.ran]
+
+
+def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    unittest.main(argv=sys.argv[:1])
+    tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
+    result = unittest.TextTestRunner(resultclass=Recorder, verbosity=2).run(tests)
+    report(result.cases())
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -40,7 +40,7 @@ struct CpuModel {
   std::vector<float> fc_bias;                      // [E] or empty
   std::vector<float> embedding_norm, hidden_norm;  // [E], or empty: no norm
   std::vector<int32_t> head_tokens;                // head row -> token; empty: the same
-  Buffer embedding;                                // bf16 or f32 [tokens, E]
+  Buffer embedding;  // bf16 or f32 [tokens, E]; empty: the rows of the head, which are the same
   bool f32 = false;
 
   int64_t qkv_width() const { return (H + 2 * G) * D; }

@@ -104,7 +104,9 @@ void CpuForward::embed(const Batch& batch, Range rows) {
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     float* x = s_.residual.as<float>() + r * E;
     int64_t token = batch.tokens[static_cast<size_t>(r)];
-    if (model_.f32) {
+    if (model_.embedding.bytes() == 0) {
+      model_.head.read_row(token, x);
+    } else if (model_.f32) {
       std::memcpy(x, model_.embedding.as<float>() + token * E, float_bytes(E));
     } else {
       const bf16* row = model_.embedding.as<bf16>() + token * E;

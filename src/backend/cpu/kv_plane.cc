@@ -41,10 +41,9 @@ void KvPlane::gather(int64_t layer, const Segment& s, int64_t slot, int64_t kv_h
 }
 
 void KvPlane::copy_block(BlockCopy copy) {
-  size_t bytes =
-      static_cast<size_t>(2 * n_kv_heads_ * block_tokens_ * head_width_ * element_bytes_);
-  for (int64_t l = 0; l < n_layers_; ++l)
-    std::memcpy(at(l, copy.to, 0, 0, 0), at(l, copy.from, 0, 0, 0), bytes);
+  size_t bytes = static_cast<size_t>(n_layers_ * 2 * n_kv_heads_ * block_tokens_ * head_width_ *
+                                     element_bytes_);
+  std::memcpy(at(0, copy.to, 0, 0, 0), at(0, copy.from, 0, 0, 0), bytes);
 }
 
 void KvPlane::move_slot(const Segment& s, int64_t from, int64_t to) {

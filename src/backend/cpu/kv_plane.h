@@ -9,10 +9,10 @@
 
 namespace pf {
 
-// K and V of one model in bf16 or f32: [layer][block][K, V][G] and there the P tokens of a block in
-// groups of gcd(P, 16). Values are [P][D]; keys lie turned, [P / group][D / 2][group] pairs (f32:
-// [P / group][D][group]), so that attention reads the scores of 16 keys from one register and no
-// key is turned twice.
+// K and V of one model in bf16 or f32: [block][layer][K, V][G], so that the blocks in use take few
+// pages, and there the P tokens of a block in groups of gcd(P, 16). Values are [P][D]; keys lie
+// turned, [P / group][D / 2][group] pairs (f32: [P / group][D][group]), so that attention reads the
+// scores of 16 keys from one register and no key is turned twice.
 class KvPlane {
  public:
   KvPlane(int64_t n_layers, int32_t n_blocks, int64_t n_kv_heads, int32_t block_tokens,
@@ -45,7 +45,7 @@ class KvPlane {
 
  private:
   std::byte* at(int64_t layer, BlockId block, int which, int64_t kv_head, int64_t group) const {
-    int64_t heads = ((layer * n_blocks_ + block) * 2 + which) * n_kv_heads_ + kv_head;
+    int64_t heads = ((block * n_layers_ + layer) * 2 + which) * n_kv_heads_ + kv_head;
     return data_.as() + (heads * block_tokens_ + group * group_) * head_width_ * element_bytes_;
   }
   // A token's first key word, one of n_words() that are `group_` words apart; and its value.

@@ -96,9 +96,11 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
   out->fc_bias = floats(model.fc_bias);
   if (model.takes_hidden())
     if (Status s = pack({&model.fc}, &out->fc); !s.ok()) return s;
+  if (Status s = pack({&head}, &out->head); !s.ok()) return s;
   const Model& embeds = model.shares_embedding ? *embedding_of : model;
-  out->embedding = pack_embedding(embeds.embedding, out->f32, pool);
-  return pack({&head}, &out->head);
+  bool is_head = head.data.data() == embeds.embedding.data.data() && out->head.is_float();
+  if (!is_head) out->embedding = pack_embedding(embeds.embedding, out->f32, pool);
+  return {};
 }
 
 }  // namespace pf

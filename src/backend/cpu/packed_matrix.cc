@@ -1,6 +1,7 @@
 #include "backend/cpu/packed_matrix.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -35,39 +36,60 @@ struct RowSource {
   }
 };
 
+using Quad [[gnu::vector_size(16), gnu::aligned(4), gnu::may_alias]] = uint32_t;
+
+// out[j][i] = in[i][j] for rows of `in_row` words and of kTileRows words.
+void turn_4x4(const uint32_t* in, int64_t in_row, uint32_t* out) {
+  auto row = [&](int64_t i) { return *reinterpret_cast<const Quad*>(in + i * in_row); };
+  Quad a = row(0), b = row(1), c = row(2), d = row(3);
+  Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  Quad ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  Quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  Quad cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  auto write = [&](int64_t j, Quad v) { *reinterpret_cast<Quad*>(out + j * kTileRows) = v; };
+  write(0, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
+  write(1, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
+  write(2, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+  write(3, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
+}
+
 class Packer {
  public:
   Packer(const RowSource& source, PackedMatrix* out) : source_(source), out_(out) {
-    int64_t padded = out->n_steps * step_width(out->format);
-    values_.assign(static_cast<size_t>((padded + kGroup - 1) / kGroup * kGroup), 0.0f);
-    groups_.resize(values_.size() / kGroup);
-    blocks_.resize(groups_.size() * 34);
-    if (is_float()) words_.resize(static_cast<size_t>(kTileRows * out->n_steps));
+    width_ = out->n_steps * step_width(out->format);
+    if (out->is_float()) {
+      values_.assign(static_cast<size_t>(width_), 0.0f);
+      words_.resize(static_cast<size_t>(kTileRows * out->n_steps));
+    } else {
+      values_.assign(static_cast<size_t>(kTileRows * width_), 0.0f);
+      groups_.resize(static_cast<size_t>(width_ / kGroup));
+      blocks_.resize(kTileRows * groups_.size() * 34);
+    }
   }
 
   Status pack_tile(int64_t tile) {
     std::byte* out = out_->data.as() + tile * out_->tile_bytes();
     int64_t first = tile * kTileRows, n = std::min<int64_t>(kTileRows, out_->n - first);
-    for (int64_t r = 0; r < n; ++r) {
+    for (int64_t r = 0, rows; r < n; r += rows) {
       int64_t in_tensor = first + r;
       const Tensor* t = source_.find(&in_tensor);
-      if (is_float()) {
-        dequantize_rows(*t, in_tensor, 1, values_.data());
-        keep_words(r);
-      } else {
-        if (Status s = read_groups(*t, in_tensor); !s.ok()) return s.within(t->name);
-        write_groups(out, r);
+      rows = std::min(n - r, t->rows() - in_tensor);
+      if (out_->is_float()) {
+        for (int64_t i = 0; i < rows; ++i) {
+          dequantize_rows(*t, in_tensor + i, 1, values_.data());
+          keep_words(r + i);
+        }
+      } else if (Status s = pack_groups(*t, in_tensor, rows, out, r); !s.ok()) {
+        return s.within(t->name);
       }
     }
-    if (is_float()) write_words(out, n);
+    if (!out_->is_float()) return {};
+    std::fill(words_.begin() + n * out_->n_steps, words_.end(), 0u);
+    write_words(out);
     return {};
   }
 
  private:
-  bool is_float() const {
-    return out_->format == WeightFormat::kF32 || out_->format == WeightFormat::kBf16;
-  }
-
   // The row in `values_` as what one step reads of it: a float, or two bf16.
   void keep_words(int64_t r) {
     uint32_t* words = &words_[static_cast<size_t>(r * out_->n_steps)];
@@ -75,22 +97,32 @@ class Packer {
       std::memcpy(words, values_.data(), static_cast<size_t>(out_->n_steps) * 4);
       return;
     }
+    // As to_bf16 rounds, without a branch: weights are finite (check_finite).
     for (int64_t s = 0; s < out_->n_steps; ++s) {
-      uint32_t low = to_bf16(values_[static_cast<size_t>(2 * s)]).bits;
-      uint32_t high = to_bf16(values_[static_cast<size_t>(2 * s + 1)]).bits;
-      words[s] = low | high << 16;
+      uint32_t low = std::bit_cast<uint32_t>(values_[static_cast<size_t>(2 * s)]);
+      uint32_t high = std::bit_cast<uint32_t>(values_[static_cast<size_t>(2 * s + 1)]);
+      low += 0x7fffu + (low >> 16 & 1u);
+      high += 0x7fffu + (high >> 16 & 1u);
+      words[s] = low >> 16 | (high & 0xffff0000u);
     }
   }
 
-  void write_words(std::byte* tile, int64_t n_rows) {
-    uint32_t* out = reinterpret_cast<uint32_t*>(tile);
-    const uint32_t* words = words_.data();
+  // Turns the rows' words: four rows by four steps at a time, in registers.
+  void write_words(std::byte* tile) {
     int64_t n_steps = out_->n_steps;
-    for (int64_t s = 0; s < n_steps; ++s)
-      for (int64_t r = 0; r < n_rows; ++r) out[s * kTileRows + r] = words[r * n_steps + s];
+    for (int64_t r = 0; r < kTileRows; r += 4) {
+      const uint32_t* from = &words_[static_cast<size_t>(r * n_steps)];
+      uint32_t* to = reinterpret_cast<uint32_t*>(tile) + r;
+      int64_t s = 0;
+      for (; s + 4 <= n_steps; s += 4) turn_4x4(from + s, n_steps, to + s * kTileRows);
+      for (; s < n_steps; ++s)
+        for (int64_t i = 0; i < 4; ++i) to[s * kTileRows + i] = from[i * n_steps + s];
+    }
   }
 
-  Status read_groups(const Tensor& t, int64_t row) {
+  // Rows [row, row + n) of a tensor to rows [r, r + n) of a tile. They are quantised together,
+  // which fills the search's registers.
+  Status pack_groups(const Tensor& t, int64_t row, int64_t n, std::byte* tile, int64_t r) {
     bool four = out_->format == WeightFormat::kInt4;
     const std::byte* blocks = t.data.data() + row * row_bytes(t.type, t.cols());
     TensorType type = t.type;
@@ -98,23 +130,29 @@ class Packer {
         four ? type == TensorType::kQ4_0 || type == TensorType::kQ4_1 : type == TensorType::kQ8_0;
     if (!as_is) {
       type = four ? TensorType::kQ4_1 : TensorType::kQ8_0;
-      dequantize_rows(t, row, 1, values_.data());
-      if (Status s = quantize_row(type, values_.data(), static_cast<int64_t>(values_.size()),
-                                  blocks_.data());
-          !s.ok())
+      for (int64_t i = 0; i < n; ++i)
+        dequantize_rows(t, row + i, 1, &values_[static_cast<size_t>(i * width_)]);
+      if (Status s = quantize_row(type, values_.data(), n * width_, blocks_.data()); !s.ok())
         return s;
       blocks = blocks_.data();
     }
+    for (int64_t i = 0; i < n; ++i, blocks += row_bytes(type, width_)) {
+      read_groups(type, blocks);
+      write_groups(tile, r + i);
+    }
+    return {};
+  }
+
+  void read_groups(TensorType type, const std::byte* blocks) {
     int64_t bytes = block_shape(type).bytes;
     for (size_t g = 0; g < groups_.size(); ++g) {
       const std::byte* block = blocks + static_cast<int64_t>(g) * bytes;
-      if (four)
+      if (out_->format == WeightFormat::kInt4)
         read_int4_block(block, type == TensorType::kQ4_1, groups_[g].q, &groups_[g].d,
                         &groups_[g].m);
       else
         read_int8(block, &groups_[g]);
     }
-    return {};
   }
 
   void write_groups(std::byte* tile, int64_t r) {
@@ -138,13 +176,26 @@ class Packer {
 
   RowSource source_;
   PackedMatrix* out_;
-  std::vector<float> values_;    // one row, padded with zeros
+  int64_t width_ = 0;            // columns with their padding
+  std::vector<float> values_;    // one row, or those of a tile to be quantised; padded with zeros
   std::vector<uint32_t> words_;  // [16][steps]
   std::vector<Group> groups_;
   std::vector<std::byte> blocks_;
 };
 
 }  // namespace
+
+void PackedMatrix::read_row(int64_t row, float* out) const {
+  const uint32_t* words =
+      reinterpret_cast<const uint32_t*>(data.as() + row / kTileRows * tile_bytes()) +
+      row % kTileRows;
+  for (int64_t i = 0; i < k; ++i) {
+    int64_t step = format == WeightFormat::kF32 ? i : i / 2;
+    uint32_t word = words[step * kTileRows];
+    if (format == WeightFormat::kBf16) word = i % 2 == 0 ? word << 16 : word & 0xffff0000u;
+    out[i] = std::bit_cast<float>(word);
+  }
+}
 
 Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightFormat format,
                                  ThreadPool& pool) {

@@ -22,6 +22,10 @@ struct PackedMatrix {
 
   int64_t tile_bytes() const { return n_steps * step_bytes(format); }
   int64_t bytes() const { return n_tiles * tile_bytes(); }
+  bool is_float() const { return format == WeightFormat::kF32 || format == WeightFormat::kBf16; }
+
+  // One row as floats [k]. Requires: is_float().
+  void read_row(int64_t row, float* out) const;
 };
 
 // Packs in parallel. Q4_0 and Q4_1 tensors enter kInt4, and Q8_0 tensors kInt8, with the very

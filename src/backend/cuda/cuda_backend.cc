@@ -214,7 +214,15 @@ Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding
                                       const CudaOptions& options, ThreadPool& pool) {
   CudaModel<A> sent;
   if (Status s = upload_model(model, embedding_of, options, pool, &sent); !s.ok()) return s;
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend<A>>(std::move(sent), options));
+  CudaOptions o = options;
+  if (o.prefill_gemm == CudaOptions::PrefillGemm::kOwn) {
+    o.blas = nullptr;
+  } else if (!o.blas) {
+    Result<Blas> cublas = load_cublas();
+    if (!cublas.ok()) return cublas.status();
+    o.blas = cublas.take();
+  }
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend<A>>(std::move(sent), o));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/blas.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "base/view.h"
@@ -30,6 +31,11 @@ struct CudaOptions {
   std::vector<int32_t> tap_layers = {};
   // A head's: those of its target, which outlives it. It works on the target's stream.
   HiddenStates hidden_of = {};
+  // Who multiplies a prompt's rows with 16-bit matrices. With cuBLAS their sums depend on how the
+  // prompt is cut into chunks; rows of decode and verification are the same as ever.
+  enum class PrefillGemm { kOwn, kCublas };
+  PrefillGemm prefill_gemm = PrefillGemm::kOwn;
+  Blas blas = nullptr;  // stands in for cuBLAS, which is loaded where there is none
 };
 
 // How many CUDA devices this process may use; 0 also where no driver is. `why_none` says which.

@@ -204,7 +204,7 @@ void CudaDraft<A>::write_rules(std::span<const ProposeJob> jobs) {
   for (size_t i = 0; i < order_.size(); ++i) {
     const ProposeJob& job = jobs[order_[i]];
     rules_.add(*job.params, *job.stop, job.counts, job.key,
-               job.base + static_cast<int64_t>(job.committed.size()), job.n_generated);
+               job.offset + job.base + static_cast<int64_t>(job.committed.size()), job.n_generated);
     grow[i] = {job.n_draft, job.policy.rule == Acceptance::kCoupled};
     roots[i] = kernels::kRootNode;
   }

@@ -43,6 +43,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       max_rows_(std::max(o.max_rows, o.head_chunk_rows)),
       chunk_rows_(o.head_chunk_rows),
       graphs_(graphs),
+      blas_(o.blas),
       stream_(stream),
       n_thread_blocks_((m.D == 64 ? 3 : 2) * n_multiprocessors()),  // as attention.h asks
       kv_(m.L * o.n_blocks * 2 * m.G * o.block_tokens * m.D),
@@ -79,7 +80,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
 
 template <class A>
 int64_t CudaForward<A>::scratch_bytes() const {
-  size_t total = staging_.bytes();
+  size_t total = staging_.bytes() + (blas_ ? size_t{kBlasWorkspaceBytes} : 0);
   for (const DeviceBuffer<float>* a :
        {&residual_, &angles_, &qkv_, &part_values_, &part_states_, &picked_, &logits_})
     total += a->bytes();
@@ -109,11 +110,47 @@ void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_r
   writer_.fill(batch, &staging_, &pass_);
   staging_.send(stream_);
   auto issue = [&] { launch(pass_, staging_, staging_.at(pass_.tokens), n_layers); };
-  if (padded == 0 || !pass_.fixed()) return issue();
+  if (padded == 0 || !pass_.fixed()) {
+    if (padded == 0) find_prompts(batch);
+    issue();
+    stretches_.clear();
+    return;
+  }
   graphs_->rest_on(GraphKey::Kind::kPass, {staging_.base()}, stream_);
   graphs_->run(
       {GraphKey::Kind::kPass, padded, static_cast<int32_t>(n_layers), head_input_.variant(pass_)},
       stream_, issue);
+}
+
+// A library multiplies the rows of prompts whose chunks no graph would hold, and no others: a row
+// of decode or verification has its bits whoever is in the batch.
+template <class A>
+void CudaForward<A>::find_prompts(const Batch& batch) {
+  stretches_.clear();
+  if (!blas_) return;
+  for (const Segment& s : batch.segments) {
+    const bool by_library = padded_rows(s.n_plain, max_rows_) == 0;
+    if (stretches_.empty() || by_library || stretches_.back().by_library)
+      stretches_.push_back({s.first_row, 0, by_library});
+    stretches_.back().n += s.n_rows;
+  }
+}
+
+template <class A>
+template <class Y>
+void CudaForward<A>::product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add) {
+  const kernels::GemmEpilogue epilogue{.bias = nullptr, .add = add};
+  if (w.int4 || stretches_.empty()) return multiply(y, x, w, epilogue, stream_);
+  for (const Stretch& s : stretches_) {
+    View<Y, 2> out{y.data + s.first * w.N, {s.n, w.N}};
+    View<const A, 2> in{x.data + s.first * w.K, {s.n, w.K}};
+    if (s.by_library)
+      blas_({out.data, in.data, w.data.as(), s.n, w.N, w.K, std::is_same_v<A, bf16>,
+             std::is_same_v<Y, float>, add},
+            stream_);
+    else
+      multiply(out, in, w, epilogue, stream_);
+  }
 }
 
 template <class A>
@@ -185,8 +222,7 @@ void CudaForward<A>::run_layer(int64_t layer, const Pass& pass, const Staging& s
                       stream_);
   };
   auto add_product = [&](const DeviceBuffer<A>& x, const CudaMatrix<A>& matrix) {
-    multiply(residual, View<const A, 2>{x.data(), {T, matrix.K}}, matrix,
-             {.bias = nullptr, .add = true}, stream_);
+    product(residual, View<const A, 2>{x.data(), {T, matrix.K}}, matrix, true);
   };
 
   View<const A, 2> input = normed;
@@ -197,7 +233,7 @@ void CudaForward<A>::run_layer(int64_t layer, const Pass& pass, const Staging& s
   else
     norm(w.attention_norm);
   View<float, 2> qkv{qkv_.data(), {T, model_.qkv_width()}};
-  multiply(qkv, input, w.qkv, {}, stream_);
+  product(qkv, input, w.qkv, false);
   kernels::rope_kv_write<float, A>({queries_.data(), {T, H, D}}, plane_.layer(layer), qkv,
                                    w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
                                    {angles_.data(), {T, 2, D / 2}}, staging.view(pass.places),
@@ -207,7 +243,7 @@ void CudaForward<A>::run_layer(int64_t layer, const Pass& pass, const Staging& s
 
   norm(w.ffn_norm);
   View<A, 2> gate_up = wide(gate_up_, T, 2 * F);
-  multiply(gate_up, View<const A, 2>(normed), w.gate_up, {}, stream_);
+  product(gate_up, View<const A, 2>(normed), w.gate_up, false);
   kernels::silu_mul(wide(activated_, T, F), View<const A, 2>(gate_up), stream_);
   add_product(activated_, w.down);
 }

@@ -56,6 +56,16 @@ class CudaForward {
   // y = x, converted to A.
   void narrow_rows(View<A, 2> y, View<const float, 2> x);
   View<const int32_t, 1> iota(int64_t n) const { return {iota_.data(), {n}}; }
+
+  // Rows [first, first + n) of a pass.
+  struct Stretch {
+    int64_t first, n;
+    bool by_library;
+  };
+
+  void find_prompts(const Batch& batch);
+  template <class Y>
+  void product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add);
   void run_layer(int64_t layer, const Pass& pass, const Staging& staging);
   void attend(int64_t layer, const Pass& pass, const Staging& staging);
   View<A, 2> wide(DeviceBuffer<A>& scratch, int64_t n, int64_t width) {
@@ -65,6 +75,7 @@ class CudaForward {
   const CudaModel<A>& model_;
   const int32_t max_rows_, chunk_rows_;
   Graphs* const graphs_;
+  const Blas blas_;  // empty: no library
   const cudaStream_t stream_;
   const int32_t n_thread_blocks_;  // that fill the device
   DeviceBuffer<A> kv_;
@@ -73,6 +84,7 @@ class CudaForward {
   Staging staging_;
   PassWriter writer_;
   Pass pass_;
+  std::vector<Stretch> stretches_;  // of the pass that is launched; empty: nothing by a library
 
   DeviceBuffer<float> residual_;         // [T, E]
   DeviceBuffer<float> angles_;           // [T, 2, D / 2]

@@ -1,0 +1,314 @@
+// The protocol: for every prompt an answer with K = 0, then one with drafts and one with K = 0
+// again, for each K. An answer with drafts counts by the two beside it, as a subject by its probes.
+#include "bench/speculation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "bench/bench_model.h"
+#include "bench/driver.h"
+#include "bench/kernels.h"
+#include "bench/speculation_figures.h"
+#include "bench/speculation_prompts.h"
+
+namespace pf {
+namespace {
+
+constexpr int32_t kContext = 1024, kServerMost = 10;  // as the server's --num-speculative-tokens
+const std::vector<int> kSweepLengths = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16};
+
+std::vector<std::string> names_of(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream in(list);
+  for (std::string name; std::getline(in, name, ',');) names.push_back(name);
+  return names;
+}
+
+bool is_synthetic(const std::string& model) {
+  std::vector<std::string> names = synthetic_names();
+  return std::find(names.begin(), names.end(), model) != names.end();
+}
+
+EngineOptions engine_options(const SpeculationOptions& o, const std::string& drafters) {
+  EngineOptions e;
+  e.model = o.model;
+  e.speculation = names_of(drafters);
+  auto wants = [&](const char* name) {
+    return std::find(e.speculation.begin(), e.speculation.end(), name) != e.speculation.end();
+  };
+  if (wants("model")) e.drafts.push_back({"", o.draft});
+  if (wants("eagle")) e.drafts.push_back({"", o.head});
+  if (wants("early-exit")) e.draft_layers = o.draft_layers;
+  e.quantization = o.dtype == "bf16" ? "none" : o.dtype;
+  e.threads = o.threads;
+  e.max_num_seqs = 1;
+  e.max_model_len = kContext;
+  if (is_synthetic(o.model)) e.num_speculative_tokens = kServerMost;
+  return e;
+}
+
+// What one way to draft gave on prompts of one kind with one K.
+struct Cell {
+  SpeculationTally tally;
+  std::vector<Round> speed;        // tokens per second: K = 0, drafts, K = 0
+  std::vector<Round> of_formula;   // the same, the drafts' over what the formula says of them
+  std::vector<Round> first_token;  // prompts per second
+  int n_answers = 0, n_equal = 0;
+  double c = NAN;  // a drafted token over a target step
+};
+
+std::string length_name(int k) { return k < 0 ? "auto" : std::to_string(k); }
+
+Json or_null(double x) { return std::isfinite(x) ? Json(x) : Json(); }
+
+class SpeculationBench {
+ public:
+  SpeculationBench(const SpeculationOptions& o, PromptSet prompts, std::unique_ptr<Driver> plain)
+      : o_(o), prompts_(std::move(prompts)), plain_(std::move(plain)), report_("speculation") {
+    ks_ = o.sweep ? kSweepLengths : o.ks;
+    if (o.sweep) merge_kinds();
+    report_.head()["model"] = short_name(o.model);
+    report_.head()["dtype"] = o.dtype;
+    report_.head()["threads"] = plain_->pool().size();
+    report_.head()["temperature"] = o.temperature;
+    report_.head()["longest answer"] = o.max_tokens;
+  }
+
+  Result<Report> run(std::span<const int> cpus) {
+    measure_verify_curve();
+    for (const std::string& drafters : o_.drafters) {
+      if (is_synthetic(o_.model) && drafters != "ngram")
+        return invalid("--drafters " + drafters + ": a model with random weights drafts by ngram");
+      Result<std::unique_ptr<Driver>> driver = Driver::create(engine_options(o_, drafters), cpus);
+      if (!driver.ok()) return driver.status().within("--drafters " + drafters);
+      if (Status s = (*driver)->self_test(); !s.ok()) return s;
+      std::vector<Cell> all;
+      for (const PromptKind& kind : prompts_.kinds)
+        if (Status s = measure(drafters, kind, **driver, &all); !s.ok()) return s;
+      add_goals(drafters, all);
+    }
+    add_aims();
+    if (o_.sweep) add_claims();
+    return std::move(report_);
+  }
+
+ private:
+  void merge_kinds() {
+    for (size_t i = 1; i < prompts_.kinds.size(); ++i)
+      for (auto& prompt : prompts_.kinds[i].prompts)
+        prompts_.kinds[0].prompts.push_back(std::move(prompt));
+    prompts_.kinds.resize(1);
+    prompts_.kinds[0].name = "all";
+  }
+
+  // v(m) = T(m) / T(1) for as many rows as a round can have.
+  void measure_verify_curve() {
+    int most = kServerMost;
+    for (int k : ks_) most = std::max(most, k);
+    std::vector<Load> passes;
+    for (int m = 2; m <= most + 1; ++m) passes.push_back(step_load(plain_->target(), 1, m - 1));
+    auto rounds = alternate(o_.protocol, plain_->pool(), step_load(plain_->target(), 1, 0), passes);
+    v_ = {1};
+    for (int m = 2; m <= most + 1; ++m) {
+      Kept share = share_of_probe(rounds, static_cast<size_t>(m - 2));
+      v_.push_back(1 / share.median());
+      report_.add("verify curve", {{"rows", m},
+                                   {"T(m)/T(1)", or_null(v_.back())},
+                                   {"pairs", share.spread.n},
+                                   {"dropped", share.n_dropped}});
+    }
+  }
+
+  DriverAsk ask(int k, int n) {
+    DriverAsk a;
+    a.n = n;
+    a.k = k;
+    a.end_ids = prompts_.end_ids;
+    a.temperature = o_.temperature;
+    a.salt = "bench " + std::to_string(n_runs_++);  // nobody remembers an earlier answer
+    return a;
+  }
+
+  Result<DriverRun> answer(Driver& driver, const std::vector<int32_t>& prompt, int k, int n) {
+    return driver.run({&prompt, 1}, ask(k, n));
+  }
+
+  Status measure(const std::string& drafters, const PromptKind& kind, Driver& driver,
+                 std::vector<Cell>* all) {
+    std::vector<Cell> cells(ks_.size());
+    for (size_t i = 0; i < ks_.size(); ++i)
+      if (Status s = measure_draft_cost(kind, driver, ks_[i], &cells[i]); !s.ok()) return s;
+    Result<DriverRun> warm = answer(driver, kind.prompts[0], ks_[0], 8);
+    if (!warm.ok()) return warm.status();
+    for (const auto& prompt : kind.prompts)
+      if (Status s = answer_prompt(prompt, driver, &cells); !s.ok()) return s;
+    for (size_t i = 0; i < ks_.size(); ++i) {
+      add_line(drafters, kind.name, ks_[i], cells[i]);
+      all->push_back(std::move(cells[i]));
+    }
+    return {};
+  }
+
+  // c: seconds of proposing per drafted token over those of a target step beside it.
+  Status measure_draft_cost(const PromptKind& kind, Driver& driver, int k, Cell* cell) {
+    Load step = step_load(plain_->target(), 1, 0);
+    auto steps_per_s = [&] {
+      plain_->pool().begin();
+      double rate = rate_of_slice(step, o_.protocol.slice_s);
+      plain_->pool().end();
+      return rate;
+    };
+    std::vector<Round> rounds;
+    int n = std::max(3, o_.protocol.n_rounds / 3);
+    for (int i = 0; i < 2 * n && share_of_probe(rounds, 0).spread.n < n; ++i) {
+      Round round{{steps_per_s()}, {}};
+      const auto& prompt = kind.prompts[static_cast<size_t>(i) % kind.prompts.size()];
+      Result<DriverRun> run = answer(driver, prompt, k, std::min(o_.max_tokens, 32));
+      if (!run.ok()) return run.status();
+      round.probes.push_back(steps_per_s());
+      if (run->n_drafted == 0 || !(run->draft_s > 0)) continue;
+      round.subjects.push_back(static_cast<double>(run->n_drafted) / run->draft_s);
+      rounds.push_back(std::move(round));
+    }
+    cell->c = rounds.empty() ? 0 : 1 / share_of_probe(rounds, 0).median();
+    return {};
+  }
+
+  Status answer_prompt(const std::vector<int32_t>& prompt, Driver& driver,
+                       std::vector<Cell>* cells) {
+    Result<DriverRun> before = answer(*plain_, prompt, 0, o_.max_tokens);
+    if (!before.ok()) return before.status();
+    if (before->n_decoded() < 2) return {};  // nothing to gain in an answer of a token or two
+    for (size_t i = 0; i < cells->size(); ++i) {
+      Result<DriverRun> drafted = answer(driver, prompt, ks_[i], o_.max_tokens);
+      if (!drafted.ok()) return drafted.status();
+      Result<DriverRun> after = answer(*plain_, prompt, 0, o_.max_tokens);
+      if (!after.ok()) return after.status();
+      add_answer(*before, *drafted, *after, &(*cells)[i]);
+      before = std::move(after);
+    }
+    return {};
+  }
+
+  void add_answer(const DriverRun& before, const DriverRun& drafted, const DriverRun& after,
+                  Cell* cell) {
+    auto rate = [](const DriverRun& r) { return static_cast<double>(r.n_decoded()) / r.decode_s; };
+    SpeculationTally own;
+    own.add(drafted);
+    cell->tally.add(drafted);
+    ++cell->n_answers;
+    cell->n_equal += drafted.tokens == before.tokens;
+    Round speed{{rate(before), rate(after)}, {rate(drafted)}};
+    double predicted = own.predicted_speedup(cell->c, v_);
+    if (std::isfinite(predicted))
+      cell->of_formula.push_back({speed.probes, {speed.subjects[0] / predicted}});
+    cell->speed.push_back(std::move(speed));
+    cell->first_token.push_back(
+        {{1 / before.prefill_s, 1 / after.prefill_s}, {1 / drafted.prefill_s}});
+  }
+
+  void add_line(const std::string& drafters, const std::string& kind, int k, const Cell& cell) {
+    Kept speed = share_of_probe(cell.speed, 0), of_formula = share_of_probe(cell.of_formula, 0);
+    Kept first = share_of_probe(cell.first_token, 0);
+    double v = k >= 0 ? v_[static_cast<size_t>(k)] : NAN;
+    report_.add(o_.sweep ? "sweep" : "drafters",
+                {{"drafters", drafters},
+                 {"kind", kind},
+                 {"K", length_name(k)},
+                 {"answers", cell.n_answers},
+                 {"tokens/round", or_null(cell.tally.accepted_length())},
+                 {"drafted/round", or_null(cell.tally.mean_length())},
+                 {"kept by position", join_rates(cell.tally.acceptance())},
+                 {"c", or_null(cell.c)},
+                 {"v(K+1)", or_null(v)},
+                 {"speed-up", to_json(speed)},
+                 {"formula", or_null(cell.tally.predicted_speedup(cell.c, v_))},
+                 {"of formula", to_json(of_formula)},
+                 {"first token", or_null(1 / first.median())},
+                 {"equal texts", cell.n_equal}});
+    report_.add(Goal{"C5." + drafters + "." + kind + ".k" + length_name(k),
+                     "measured speed-up over E/(k c + v(k+1))", of_formula.median(), 0.96, true});
+    std::fprintf(stderr, "%s, %s, K %s: %d answers, speed-up %.2f\n", drafters.c_str(),
+                 kind.c_str(), length_name(k).c_str(), cell.n_answers, speed.median());
+    if (speed.spread.n > 0) best_[kind] = std::max(best_[kind], speed.median());
+    measured_[{drafters, k}] = {speed.median(), 1 / first.median()};
+  }
+
+  // Of one way to draft, all kinds and K together.
+  void add_goals(const std::string& drafters, std::span<const Cell> cells) {
+    int n_answers = 0, n_equal = 0;
+    std::vector<Round> first_token;
+    for (const Cell& cell : cells) {
+      n_answers += cell.n_answers;
+      n_equal += cell.n_equal;
+      first_token.insert(first_token.end(), cell.first_token.begin(), cell.first_token.end());
+    }
+    report_.add(Goal{"text." + drafters, "part of the texts that equal those of K = 0",
+                     n_answers > 0 ? static_cast<double>(n_equal) / n_answers : NAN, 1, true});
+    report_.add(Goal{"C11." + drafters, "time to the first token over that without drafters",
+                     1 / share_of_probe(first_token, 0).median(), 1.03, false});
+  }
+
+  void add_aims() {
+    if (o_.sweep) return;
+    for (const PromptKind& kind : prompts_.kinds) {
+      auto best = best_.find(kind.name);
+      report_.add(Goal{"speed-up." + kind.name, "of the best drafters over K = 0",
+                       best == best_.end() ? NAN : best->second, kind.name == "chat" ? 1.5 : 2.0,
+                       true});
+    }
+  }
+
+  // What source C claims, and which acceptance the formula needs for it.
+  void add_claims() {
+    for (const SweepClaim& claim : sweep_claims()) {
+      double a = implied_acceptance(claim.speedup, claim.k, claim.draft_of_target, 1);
+      auto ours = measured_.find({claim.ours, claim.k});
+      bool have = ours != measured_.end();
+      report_.add("claims of source C",
+                  {{"claim", claim.what},
+                   {"K", claim.k},
+                   {"claimed speed-up", claim.speedup},
+                   {"claimed first token", claim.first_token},
+                   {"c on an A100", claim.draft_of_target},
+                   {"needs acceptance", or_null(a)},
+                   {"best K then",
+                    std::isfinite(a) ? Json(best_length(a, claim.draft_of_target, 16)) : Json()},
+                   {"ours", claim.ours},
+                   {"our speed-up", or_null(have ? ours->second.speedup : NAN)},
+                   {"our first token", or_null(have ? ours->second.first_token : NAN)}});
+    }
+  }
+
+  struct Measured {
+    double speedup, first_token;
+  };
+
+  const SpeculationOptions& o_;
+  PromptSet prompts_;
+  std::unique_ptr<Driver> plain_;
+  Report report_;
+  std::vector<int> ks_;
+  std::vector<double> v_;               // [m - 1]
+  std::map<std::string, double> best_;  // by kind
+  std::map<std::pair<std::string, int>, Measured> measured_;
+  int n_runs_ = 0;
+};
+
+}  // namespace
+
+Result<Report> bench_speculation(const SpeculationOptions& o) {
+  std::vector<int> cpus = usable_cpus();
+  if (Result<CpuOptions::Weights> known = weights_of(o.dtype); !known.ok()) return known.status();
+  Result<PromptSet> prompts = read_prompts(o.prompts_file, o.model, o.kinds, o.n_prompts);
+  if (!prompts.ok()) return prompts.status();
+  Result<std::unique_ptr<Driver>> plain = Driver::create(engine_options(o, "off"), cpus);
+  if (!plain.ok()) return plain.status();
+  return SpeculationBench(o, prompts.take(), plain.take()).run(cpus);
+}
+
+}  // namespace pf

@@ -1,0 +1,118 @@
+#include "engine/draft_models.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace pf {
+namespace {
+
+constexpr int64_t kWindowTokens = 4096;  // of a draft that cannot see the whole text
+constexpr int32_t kWindows = 16;         // full ones at a time; short texts take less of the pool
+
+std::string number(double x) {
+  std::ostringstream out;
+  out << x;
+  return out.str();
+}
+
+// What is wrong with the draft's tokens; empty: nothing. Fills the vocabulary.
+std::string match_tokens(const Model& target, DraftModel* d) {
+  using Tokens = DraftOption::Tokens;
+  int64_t V = target.config.vocabulary_size, own = d->model.config.vocabulary_size;
+  bool by_target =
+      d->model.shares_embedding || d->model.shares_head || !d->model.head_tokens.empty();
+  switch (d->from.tokens) {
+    case Tokens::kUnknown:
+      if (by_target || own == V) return "";
+      return "no vocabulary map: the draft has no tokenizer of its own, and vocab_size " +
+             std::to_string(own) + " where the target has " + std::to_string(V);
+    case Tokens::kForeign:
+      return "no vocabulary map: " + d->from.why_foreign;
+    case Tokens::kMapped:
+      if (by_target)
+        return "no vocabulary map: the draft names the target's tokens, but its tokenizer is "
+               "another";
+      if (static_cast<int64_t>(d->from.vocabulary.to_target.size()) > own)
+        return "the draft's tokenizer has " + std::to_string(d->from.vocabulary.to_target.size()) +
+               " tokens, but its model knows " + std::to_string(own);
+      d->vocabulary = std::move(d->from.vocabulary);
+      d->vocabulary.fit(own, V);
+      return "";
+    case Tokens::kEqual:
+      if (by_target || own == V) return "";
+      if (own < V) d->n_known = static_cast<int32_t>(own);
+      if (own > V) {  // it shall not say what the target has no logit for
+        Tensor& head = d->model.head;
+        head.shape[0] = V;
+        head.data = head.data.first(static_cast<size_t>(V * row_bytes(head.type, head.cols())));
+      }
+      d->notes.push_back("vocab_size " + std::to_string(own) + " where the target has " +
+                         std::to_string(V) + ": the rest is padding");
+      return "";
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<DraftModel> load_draft(const EngineOptions& o, const DraftOption& option,
+                              const Model& target) {
+  DraftModel d;
+  d.from = option;
+  if (option.path == "self") {
+    int64_t n = o.draft_layers > 0 ? o.draft_layers : target.config.n_layers;
+    Result<Model> self = first_layers(target, static_cast<int>(n));
+    if (!self.ok()) return self.status().within("--draft-layers " + std::to_string(n));
+    d.model = self.take();
+    d.name = option.name.empty() ? "model" : option.name;
+    return d;
+  }
+  Result<Model> loaded = load_model(option.path, Role::kDraft);
+  if (!loaded.ok()) return loaded.status();
+  d.model = loaded.take();
+  if (o.draft_rope_theta > 0) d.model.config.rope_theta = o.draft_rope_theta;
+  d.name = !option.name.empty() ? option.name : d.is_head() ? "eagle" : "model";
+  std::string wrong = check_fits(d.model, target).message(), tokens = match_tokens(target, &d);
+  if (!wrong.empty() && !tokens.empty()) wrong += "; ";
+  if (wrong += tokens; !wrong.empty()) return invalid(wrong).within(option.path);
+  if (d.model.config.rope_theta != target.config.rope_theta)
+    d.notes.push_back("rope_theta " + number(d.model.config.rope_theta) + " where the target has " +
+                      number(target.config.rope_theta) + ": each turns by its own");
+  if (!d.vocabulary.empty()) {
+    auto n = std::count_if(d.vocabulary.to_target.begin(), d.vocabulary.to_target.end(),
+                           [](int32_t t) { return t >= 0; });
+    d.notes.push_back("a tokenizer of its own: " + std::to_string(n) + " of " +
+                      std::to_string(d.vocabulary.to_target.size()) + " tokens are mapped");
+  }
+  return d;
+}
+
+Result<DraftPlace> place_draft(const EngineOptions& o, int64_t max_context, bool same_device,
+                               DraftModel* d) {
+  int64_t own = d->model.config.max_context, limit = std::min(o.max_prefix_len, own);
+  DraftPlace place;
+  place.in_tables = same_device && d->vocabulary.empty();
+  place.overlaps = !same_device;
+  place.max_context = std::min(limit, max_context);
+  if (d->is_head()) return place;  // its plane fills whatever is drafted
+  if (place.in_tables && limit >= max_context) return place;
+  place.window_tokens = std::min({kWindowTokens, limit, max_context});
+  if (place.window_tokens < DraftWindows::kLeastTokens) {
+    if (place.in_tables) return place.window_tokens = 0, place;  // it falls silent there
+    return invalid(d->from.path + ": a window of " + std::to_string(place.window_tokens) +
+                   " tokens is too short to draft from; " +
+                   std::to_string(DraftWindows::kLeastTokens) + " are needed");
+  }
+  int64_t n_each = (place.window_tokens + o.block_size - 1) / o.block_size;
+  place.n_window_blocks =
+      static_cast<int32_t>(n_each * std::min<int64_t>(kWindows, o.max_num_seqs));
+  if (place.in_tables)
+    d->notes.push_back((own < max_context ? "a context of " + std::to_string(own) + " tokens"
+                                          : "--max-prefix-len " + std::to_string(limit)) +
+                       " where the target has " + std::to_string(max_context) +
+                       ": longer texts are seen through a window of " +
+                       std::to_string(place.window_tokens));
+  return place;
+}
+
+}  // namespace pf

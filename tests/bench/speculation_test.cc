@@ -1,0 +1,155 @@
+// Truth: level 0, tallies and formula worked out by hand; SOURCES.md, C for what its table claims;
+// and the engine's own drafter through the whole command (kernels_test.cc runs that).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+#include "bench/speculation_figures.h"
+#include "bench/speculation_prompts.h"
+
+namespace pf {
+namespace {
+
+using testing::DoubleEq;
+using testing::DoubleNear;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Four rounds gave ten tokens: two drafted one token, two drafted two; of four first tokens three
+// were kept, of two second ones one. (10 = 4 of the target + 4 kept + 2 more that came of a longer
+// list elsewhere: the tally does not ask where tokens come from.)
+SpeculationTally four_rounds() {
+  SpeculationTally t;
+  t.n_tokens = 10;
+  t.n_rounds = 4;
+  t.drafted_at = {4, 2};
+  t.accepted_at = {3, 1};
+  return t;
+}
+
+TEST(SpeculationTally, CountsOfRounds) {
+  SpeculationTally t = four_rounds();
+  EXPECT_DOUBLE_EQ(t.accepted_length(), 2.5);
+  EXPECT_THAT(t.acceptance(), ElementsAre(0.75, 0.5));
+  EXPECT_THAT(t.rounds_by_length(), ElementsAre(0, 2, 2));
+  EXPECT_DOUBLE_EQ(t.mean_length(), 1.5);
+  // 2 (0.1 + 1.2) + 2 (2 x 0.1 + 1.5) = 6 target steps for 10 tokens.
+  double v[] = {1, 1.2, 1.5};
+  EXPECT_DOUBLE_EQ(t.predicted_speedup(0.1, v), 10.0 / 6);
+}
+
+TEST(SpeculationTally, WithFixedLengthsIsTheFormula) {
+  SpeculationTally t;
+  t.n_tokens = 21;
+  t.n_rounds = 7;
+  t.drafted_at = {7, 7, 7};
+  t.accepted_at = {6, 5, 3};
+  double v[] = {1, 1.02, 1.04, 1.06};
+  EXPECT_DOUBLE_EQ(t.predicted_speedup(0.05, v), 3 / (3 * 0.05 + 1.06));
+}
+
+TEST(SpeculationTally, AddsAnswersOfAnyDepth) {
+  DriverRun first, second;
+  first.tokens = {{1, 2, 3, 4}};
+  first.n_rounds = 2;
+  first.drafted_at = {2};
+  first.accepted_at = {1};
+  second.tokens = {{5, 6}};
+  second.n_rounds = 1;
+  second.drafted_at = {1, 1, 1};
+  second.accepted_at = {0, 0, 0};
+  SpeculationTally t;
+  t.add(first);
+  t.add(second);
+  EXPECT_EQ(t.n_tokens, 4);  // behind the first tokens: 3 and 1
+  EXPECT_EQ(t.n_rounds, 3);
+  EXPECT_THAT(t.drafted_at, ElementsAre(3, 1, 1));
+  EXPECT_THAT(t.accepted_at, ElementsAre(1, 0, 0));
+}
+
+TEST(SpeculationTally, OfNothingIsNoNumber) {
+  SpeculationTally t;
+  double v[] = {1};
+  EXPECT_TRUE(std::isnan(t.accepted_length()));
+  EXPECT_TRUE(std::isnan(t.predicted_speedup(0, v)));
+  EXPECT_EQ(join_rates(t.acceptance()), "-");
+  EXPECT_EQ(join_rates({0.5, 0.256}), "0.50 0.26");
+}
+
+TEST(ChainSpeedup, ByHandAndBack) {
+  EXPECT_DOUBLE_EQ(chain_speedup(0.5, 2, 0.1, 1), 1.75 / 1.2);
+  EXPECT_DOUBLE_EQ(chain_speedup(1, 4, 0.25, 1), 2.5);
+  EXPECT_DOUBLE_EQ(chain_speedup(0, 4, 0.25, 1), 0.5);
+  for (double a : {0.1, 0.5, 0.9})
+    EXPECT_NEAR(implied_acceptance(chain_speedup(a, 5, 0.02, 1.1), 5, 0.02, 1.1), a, 1e-9);
+  EXPECT_TRUE(std::isnan(implied_acceptance(7, 5, 0.02, 1)));    // six tokens cannot give it
+  EXPECT_TRUE(std::isnan(implied_acceptance(0.5, 5, 0.02, 1)));  // less than nothing kept
+}
+
+TEST(ChainSpeedup, BestLengthGrowsWithAcceptance) {
+  EXPECT_EQ(best_length(0, 0.02, 16), 1);
+  EXPECT_EQ(best_length(1, 0.02, 16), 16);
+  // By hand at a = 0.5, c = 0.1: 1.5 / 1.1 = 1.364, 1.75 / 1.2 = 1.458, 1.875 / 1.3 = 1.442.
+  EXPECT_EQ(best_length(0.5, 0.1, 16), 2);
+}
+
+// "Best K 6-8 for the 0.5B": one acceptance explains the figures of K = 5 and K = 8 within .05, and
+// puts the best K where the source says.
+TEST(SweepClaims, OfTheSmallDraftAgreeWithEachOther) {
+  std::vector<double> a;
+  for (const SweepClaim& claim : sweep_claims()) {
+    if (std::string(claim.what) != "0.5B draft") continue;
+    a.push_back(implied_acceptance(claim.speedup, claim.k, claim.draft_of_target, 1));
+    int best = best_length(a.back(), claim.draft_of_target, 16);
+    EXPECT_GE(best, 6) << claim.k;
+    EXPECT_LE(best, 8) << claim.k;
+  }
+  ASSERT_EQ(a.size(), 2u);
+  EXPECT_NEAR(a[0], a[1], 0.05);
+}
+
+class PromptFile : public testing::Test {
+ protected:
+  std::string write(const std::string& text) {
+    std::ofstream(path_) << text;
+    return path_;
+  }
+  ~PromptFile() override { std::remove(path_.c_str()); }
+  std::string path_ = testing::TempDir() + "prompts." + std::to_string(getpid());
+};
+
+TEST_F(PromptFile, KindsInTheirOrderAndNoMoreThanAsked) {
+  std::string file = write(R"({"b": ["one", "two", "three"], "a": ["four"]})");
+  PromptSet set = *read_prompts(file, "tiny", {}, 2);
+  ASSERT_EQ(set.kinds.size(), 2u);
+  EXPECT_EQ(set.kinds[0].name, "b");
+  EXPECT_EQ(set.kinds[0].prompts.size(), 2u);
+  EXPECT_THAT(set.kinds[0].prompts[1], ElementsAre('t', 'w', 'o'));
+  EXPECT_EQ(read_prompts(file, "tiny", {"a"}, 9)->kinds.size(), 1u);
+}
+
+TEST_F(PromptFile, WhatIsWrongIsNamed) {
+  EXPECT_THAT(read_prompts("no/such.json", "tiny", {}, 1).status().message(),
+              HasSubstr("no/such.json"));
+  for (const char* bad : {"", "[]", "{}", "{", R"({"a": []})", R"({"a": [1]})", R"({"a": [""]})"})
+    EXPECT_THAT(read_prompts(write(bad), "tiny", {}, 1).status().message(), HasSubstr(path_))
+        << bad;
+  EXPECT_THAT(read_prompts(write(R"({"a": ["x"]})"), "tiny", {"z"}, 1).status().message(),
+              HasSubstr("'z'"));
+}
+
+TEST(Prompts, TheShippedOnesAreThreeTimesTwenty) {
+  PromptSet set = *read_prompts(PF_SOURCE_DIR "/bench/prompts/speculation.json", "tiny", {}, 100);
+  std::vector<std::string> names;
+  for (const PromptKind& kind : set.kinds) {
+    names.push_back(kind.name);
+    EXPECT_EQ(kind.prompts.size(), 20u) << kind.name;
+  }
+  EXPECT_THAT(names, ElementsAre("chat", "code edit", "summarise"));
+}
+
+}  // namespace
+}  // namespace pf

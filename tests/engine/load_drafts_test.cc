@@ -1,0 +1,282 @@
+// Truth: hand-worked refusals; and losslessness: the text of the same tiny model without drafts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/load.h"
+#include "tests/model/files.h"
+
+namespace pf {
+namespace {
+
+using test::Folder;
+using test::StRow;
+using testing::HasSubstr;
+using Tokens = DraftOption::Tokens;
+
+constexpr int32_t kV = 40;  // of the tiny model
+
+// The tiny model's tensors with other rows of the vocabulary: row i is row `from[i]` of the model,
+// or a row of noise for -1.
+std::map<std::string, StRow> with_vocabulary(const std::vector<int32_t>& from) {
+  auto tensors = test::tiny_tensors(false, false);
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
+    StRow& t = tensors[name];
+    std::string rows;
+    size_t n_bytes = 64 * sizeof(float);
+    for (size_t i = 0; i < from.size(); ++i)
+      rows += from[i] >= 0 ? t.data.substr(static_cast<size_t>(from[i]) * n_bytes, n_bytes)
+                           : test::floats(test::random_floats(64, 900 + static_cast<unsigned>(i)));
+    t = {"F32", {static_cast<int64_t>(from.size()), 64}, rows};
+  }
+  return tensors;
+}
+
+std::vector<int32_t> same(int32_t n) {
+  std::vector<int32_t> from;
+  for (int32_t i = 0; i < n; ++i) from.push_back(i < kV ? i : -1);
+  return from;
+}
+
+// A model folder; `more` is JSON behind a comma.
+void write_model(const Folder& folder, const std::vector<int32_t>& from, const std::string& more) {
+  std::string config = test::tiny_config("llama", more);
+  size_t at = config.find("\"vocab_size\": 40");
+  config.replace(at, 16, "\"vocab_size\": " + std::to_string(from.size()));
+  folder.put("config.json", config);
+  folder.put("model.safetensors", test::safetensors(with_vocabulary(from)));
+}
+
+struct Pair {
+  Folder target, draft;
+  EngineOptions options;
+
+  Pair(const std::vector<int32_t>& from, const std::string& more = R"(, "rope_theta": 10000.0)") {
+    write_model(target, same(kV), R"(, "rope_theta": 10000.0)");
+    write_model(draft, from, more);
+    options.model = target.path();
+    options.drafts = {{"", draft.path()}};
+    options.speculation = {"model"};
+    options.draft_length = "fixed";
+    options.num_speculative_tokens = 4;
+    options.device = "cpu";
+    options.dtype = "fp32";
+    options.draft_quantization = "none";
+    options.max_model_len = 200;
+    options.max_num_seqs = 4;
+    options.max_num_batched_tokens = 64;
+    options.threads = 1;
+  }
+  std::string refusal() const {
+    Result<EngineParts> parts = load_engine(options);
+    return parts.ok() ? "accepted" : parts.status().message();
+  }
+};
+
+struct Texts {
+  std::map<uint64_t, std::vector<int32_t>> texts;
+  int64_t drafted = 0, accepted = 0;
+  std::vector<std::string> notes;
+  std::vector<int64_t> rounds_per_drafter;
+};
+
+// With two names the requests take turns between these drafters.
+Texts run(const EngineOptions& options, const std::vector<std::string>& turns = {}) {
+  Result<EngineParts> parts = load_engine(options);
+  EXPECT_TRUE(parts.ok()) << parts.status().message();
+  Texts out;
+  if (!parts.ok()) return out;
+  out.notes = parts->info.notes;
+  Clock clock(1);
+  BoundedQueue<std::unique_ptr<Request>> inbox(16);
+  BoundedQueue<Event> outbox(1024);
+  Step step(std::move(parts->step), clock, &inbox, &outbox);
+  EXPECT_TRUE(step.self_test().ok());
+  for (uint64_t ticket = 1; ticket <= 4; ++ticket) {
+    auto r = std::make_unique<Request>();
+    r->ticket = ticket;
+    for (int32_t i = 0; i < 20; ++i)
+      r->prompt.push_back((i * i * 3 + static_cast<int32_t>(ticket) * 7) % kV);
+    r->sampling.temperature = ticket % 2 == 0 ? 0.7f : 0;
+    r->has_seed = ticket % 2 == 0;
+    r->seed = ticket;
+    r->stop.max_new_tokens = 100;
+    if (!turns.empty()) r->speculation.drafters = {turns[ticket % turns.size()]};
+    step.take(std::move(r));
+  }
+  while (!step.idle()) {
+    step.run();
+    while (auto e = outbox.try_pop()) {
+      auto& text = out.texts[e->ticket];
+      text.insert(text.end(), e->tokens.begin(), e->tokens.end());
+    }
+  }
+  step.check_integrity();
+  out.rounds_per_drafter = step.snapshot().rounds_per_drafter;
+  out.drafted = step.snapshot().n_drafted;
+  out.accepted = step.snapshot().n_accepted;
+  EXPECT_EQ(step.kv().n_in_use(), 0);
+  return out;
+}
+
+Texts expect_lossless(const Pair& pair) {
+  EngineOptions plain = pair.options;
+  plain.speculation = {"off"};
+  Texts with = run(pair.options);
+  EXPECT_EQ(with.texts, run(plain).texts);
+  EXPECT_GT(with.drafted, 100);
+  return with;
+}
+
+std::string all(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes) text += note + "\n";
+  return text;
+}
+
+TEST(LoadDrafts, WhatIsWrongIsListed) {
+  Pair pair(same(48), "");
+  EXPECT_THAT(pair.refusal(), HasSubstr("rope_theta is missing"));
+  EXPECT_THAT(pair.refusal(), HasSubstr("no vocabulary map"));
+  EXPECT_THAT(pair.refusal(), HasSubstr("48"));
+  pair.options.drafts[0].tokens = Tokens::kForeign;
+  pair.options.drafts[0].why_foreign = "another language";
+  EXPECT_THAT(pair.refusal(), HasSubstr("another language"));
+  pair.options.drafts[0].tokens = Tokens::kEqual;
+  EXPECT_THAT(pair.refusal(), HasSubstr("--draft-rope-theta"));
+  pair.options.draft_rope_theta = 20000;
+  EXPECT_EQ(pair.refusal(), "accepted");
+}
+
+TEST(LoadDrafts, ATokenizerBeyondTheModelIsRefused) {
+  Pair pair(same(kV));
+  pair.options.drafts[0].tokens = Tokens::kMapped;
+  pair.options.drafts[0].vocabulary.to_target.assign(kV + 1, -1);
+  EXPECT_THAT(pair.refusal(), HasSubstr("tokenizer has 41 tokens"));
+}
+
+TEST(LoadDrafts, PaddedVocabulariesWork) {
+  for (int32_t n : {kV - 6, kV, kV + 24}) {
+    Pair pair(same(n));
+    pair.options.drafts[0].tokens = Tokens::kEqual;
+    Texts texts = expect_lossless(pair);
+    if (n < kV) {
+      EXPECT_GT(texts.accepted, 0) << "it knows no more than the tokens it has";
+    } else {
+      EXPECT_EQ(texts.accepted, texts.drafted) << n;
+    }
+    EXPECT_EQ(texts.notes.empty(), n == kV) << all(texts.notes);
+  }
+}
+
+// The same model under other token ids; tokens below n_missing have no partner and are spelled.
+DraftVocabulary permuted(int32_t n_missing, std::vector<int32_t>* from) {
+  DraftVocabulary v;
+  from->assign(kV + 3, -1);
+  v.to_target.assign(kV + 3, -1);
+  v.to_draft.assign(kV, -1);
+  for (int32_t t = 0; t < kV; ++t) {
+    int32_t d = (7 * t + 5) % kV;
+    v.spelling_begin.push_back(static_cast<int32_t>(v.spelling.size()));
+    if (t < n_missing) {
+      v.spelling.insert(v.spelling.end(), {(7 * 39 + 5) % kV, (7 * 38 + 5) % kV});
+      continue;
+    }
+    (*from)[static_cast<size_t>(d)] = t;
+    v.to_target[static_cast<size_t>(d)] = t;
+    v.to_draft[static_cast<size_t>(t)] = d;
+  }
+  v.spelling_begin.push_back(static_cast<int32_t>(v.spelling.size()));
+  return v;
+}
+
+TEST(LoadDrafts, AnotherVocabularyIsTranslated) {
+  for (int32_t n_missing : {0, 5}) {
+    std::vector<int32_t> from;
+    DraftVocabulary v = permuted(n_missing, &from);
+    Pair pair(from);
+    pair.options.drafts[0].tokens = Tokens::kMapped;
+    pair.options.drafts[0].vocabulary = v;
+    Texts texts = expect_lossless(pair);
+    EXPECT_THAT(all(texts.notes), HasSubstr("a tokenizer of its own"));
+    if (n_missing == 0) {
+      EXPECT_EQ(texts.accepted, texts.drafted) << "it is the same model";
+    } else {
+      EXPECT_GT(texts.accepted, 0);
+    }
+    pair.options.speculation_tree = {2, 2};
+    expect_lossless(pair);
+  }
+}
+
+TEST(LoadDrafts, AShorterContextDraftsOnInAWindow) {
+  Pair pair(same(kV), R"(, "rope_theta": 10000.0)");
+  std::string config = test::tiny_config("llama", R"(, "rope_theta": 10000.0)");
+  config.replace(config.find("512"), 3, "40");
+  pair.draft.put("config.json", config);
+  Texts texts = expect_lossless(pair);
+  EXPECT_THAT(all(texts.notes), HasSubstr("a context of 40 tokens"));
+  // Every round until the end drafts: 4 texts of 100 tokens, at most 5 of them a round.
+  EXPECT_GT(texts.drafted, 4 * 100 / 5 * 3);
+}
+
+TEST(LoadDrafts, ALimitOnThePrefixIsNoLimitOnDrafting) {
+  Pair pair(same(kV));
+  pair.options.max_prefix_len = 32;
+  Texts texts = expect_lossless(pair);
+  EXPECT_THAT(all(texts.notes), HasSubstr("--max-prefix-len 32"));
+  EXPECT_GT(texts.drafted, 4 * 100 / 5 * 3);
+}
+
+TEST(LoadDrafts, TheModelItselfAndItsFirstLayers) {
+  for (int32_t layers : {0, 1}) {
+    Pair pair(same(kV));
+    pair.options.drafts = {{"twin", "self"}};
+    pair.options.draft_layers = layers;
+    pair.options.draft_quantization = "int4";
+    Texts texts = expect_lossless(pair);
+    EXPECT_GT(texts.accepted, 0);
+  }
+}
+
+TEST(LoadDrafts, DraftsAreToldApartByName) {
+  Pair pair(same(kV));
+  pair.options.drafts = {{"", pair.draft.path()}, {"", "self"}};
+  EXPECT_THAT(pair.refusal(), HasSubstr("a second draft called 'model'"));
+  pair.options.drafts[1].name = "large";
+  Result<EngineParts> parts = load_engine(pair.options);
+  ASSERT_TRUE(parts.ok()) << parts.status().message();
+  std::vector<std::string> names;
+  for (const DrafterDescription& d : parts->info.drafters) names.push_back(d.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"predicted", "model", "large"}));
+  EXPECT_EQ(parts->step.kv.n_planes, 3);
+  Texts texts = run(pair.options, {"model", "large"});
+  EXPECT_GT(texts.rounds_per_drafter[1], 0);
+  EXPECT_GT(texts.rounds_per_drafter[2], 0);
+  pair.options.speculation = {"off"};
+  EXPECT_EQ(texts.texts, run(pair.options).texts);
+}
+
+TEST(LoadDrafts, APlanThatDoesNotFitIsAnAnswer) {
+  Pair pair(same(kV));
+  Result<MemoryFigures> plan = plan_engine(pair.options);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_TRUE(plan->fits);
+  EXPECT_EQ(plan->max_context, 200);
+  EXPECT_EQ(plan->n_full_sequences, 4);
+  ASSERT_EQ(plan->parts.size(), 3u);
+  EXPECT_THAT(plan->parts[1].name, HasSubstr("draft model"));
+  // K and V of target and draft: 2 layers, one head of 32 numbers, 4 bytes each.
+  EXPECT_EQ(plan->kv_bytes_per_token, 2 * (2 * 2 * 32 * 4));
+  pair.options.kv_blocks = INT32_MAX / 16;
+  plan = plan_engine(pair.options);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_FALSE(plan->fits);
+  EXPECT_GT(plan->total_bytes(), int64_t{1} << 40);
+  pair.options.model = "nothing";
+  EXPECT_FALSE(plan_engine(pair.options).ok());
+}
+
+}  // namespace
+}  // namespace pf

@@ -1,0 +1,90 @@
+// Truth: hand-worked policies. What an operator sets holds from the next step on, and changes no
+// word of what exact rules say.
+#include <gtest/gtest.h>
+
+#include "engine/harness.h"
+
+namespace pf {
+namespace {
+
+EnginePolicy policy_of(const Harness& h) {
+  EnginePolicy policy;
+  policy.num_draft_tokens = h.options.k;
+  policy.drafters = {"ngram", "model"};
+  return policy;
+}
+
+std::unique_ptr<Request> request(Harness* h) { return h->request(prompt_of(30, 5), 40); }
+
+int64_t drafted(Harness* h) {
+  int64_t before = h->step->snapshot().n_drafted;
+  auto r = request(h);
+  Request asked = *r;
+  uint64_t ticket = h->submit(std::move(r));
+  h->run();
+  EXPECT_EQ((h->replies[{ticket, 0}].tokens), plain_run(h->options.model, asked, 0, 256).tokens);
+  return h->step->snapshot().n_drafted - before;
+}
+
+TEST(Policy, SpeculationCanBeSwitchedOffAndOn) {
+  Harness h({.draft_agreement = 40, .k = 4});
+  EXPECT_GT(drafted(&h), 0);
+  EnginePolicy policy = policy_of(h);
+  policy.speculation = false;
+  h.step->set_policy(policy);
+  EXPECT_EQ(drafted(&h), 0);
+  policy.speculation = true;
+  h.step->set_policy(policy);
+  EXPECT_GT(drafted(&h), 0);
+}
+
+TEST(Policy, OnlyTheDraftersThatAreListedDraft) {
+  Harness h({.draft_agreement = 40, .ngram = true, .k = 4});
+  EnginePolicy policy = policy_of(h);
+  policy.drafters = {"ngram"};
+  h.step->set_policy(policy);
+  drafted(&h);
+  std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
+  EXPECT_GT(rounds[0], 0);
+  EXPECT_EQ(rounds[1], 0);
+}
+
+TEST(Policy, TheNumberOfDraftTokensFollows) {
+  Harness h({.draft_agreement = 64, .k = 4});
+  EnginePolicy policy = policy_of(h);
+  policy.num_draft_tokens = 2;
+  h.step->set_policy(policy);
+  drafted(&h);
+  EXPECT_EQ(h.step->snapshot().drafted_at.size(), 2u);
+}
+
+// A request's own number stays; every other alpha, dynamic ones included, gives way to the pin.
+TEST(Policy, APinnedAlphaReplacesAllButARequestsOwn) {
+  auto last_alpha = [](Harness* h, bool own, bool dynamic) {
+    auto r = request(h);
+    r->speculation.auto_acceptance = false;
+    r->speculation.policy.rule = Acceptance::kThreshold;
+    r->speculation.has_alpha = own;
+    r->speculation.policy.alpha = own ? 0.9f : 1;
+    r->speculation.dynamic_alpha = dynamic;
+    uint64_t ticket = h->submit(std::move(r));
+    h->run();
+    return h->replies[{ticket, 0}].speculation.last_alpha;
+  };
+  Harness h({.draft_agreement = 40, .k = 4});
+  EXPECT_FLOAT_EQ(last_alpha(&h, false, false), 1);
+  EXPECT_NE(last_alpha(&h, false, true), 0.7f);
+  EnginePolicy policy = policy_of(h);
+  policy.pinned_alpha = 0.7f;
+  h.step->set_policy(policy);
+  EXPECT_FLOAT_EQ(last_alpha(&h, false, false), 0.7f);
+  EXPECT_FLOAT_EQ(last_alpha(&h, false, true), 0.7f);
+  EXPECT_FLOAT_EQ(last_alpha(&h, true, false), 0.9f);
+  policy.pinned_alpha.reset();
+  policy.alpha = 0.8f;
+  h.step->set_policy(policy);
+  EXPECT_FLOAT_EQ(last_alpha(&h, false, false), 0.8f);
+}
+
+}  // namespace
+}  // namespace pf
