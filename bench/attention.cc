@@ -18,11 +18,11 @@ struct Scene {
 // Sequences with tables of their own, all of the same length.
 class AttentionScene {
  public:
-  AttentionScene(const CpuModel& model, const Scene& scene, int n_threads)
+  AttentionScene(const CpuModel& model, const Scene& scene, int n_threads, KvType type)
       : model_(model),
         blocks_per_sequence_(scene.context / kBlockTokens + 1),
         plane_(model.L, scene.n_sequences * blocks_per_sequence_, model.G, kBlockTokens, model.D,
-               model.f32),
+               type),
         attention_(model.H, model.G, model.D, model.sliding_window,
                    scene.n_sequences * scene.n_rows, scene.context + 1, n_threads) {
     std::mt19937 rng(1);
@@ -40,12 +40,13 @@ class AttentionScene {
     for (float& q : queries_) q = 0.125f * normal(rng);
     out_.resize(static_cast<size_t>(batch_.n_rows() * model.H * model.D));
     attention_.plan(batch_, plane_);
-    int64_t element = model.f32 ? 4 : 2;
     for (int32_t r = 0; r < batch_.n_rows(); ++r)
       flops_ +=
           4.0 * static_cast<double>(model.H * model.D * batch_.visible[static_cast<size_t>(r)]);
-    bytes_ = 2.0 * static_cast<double>(scene.n_sequences) * scene.context *
-             static_cast<double>(model.G * model.D * element);
+    double token_bytes =
+        static_cast<double>(plane_.bytes()) /
+        static_cast<double>(model.L * static_cast<int64_t>(blocks_.size()) * kBlockTokens);
+    bytes_ = static_cast<double>(scene.n_sequences) * scene.context * token_bytes;
   }
 
   double bytes() const { return bytes_; }  // K and V of one layer, each read once
@@ -86,6 +87,24 @@ class AttentionScene {
   double bytes_ = 0, flops_ = 0;
 };
 
+// KV in int8 beside KV as the model computes, in turns: bytes of a layer and how often as fast.
+void bench_int8(KernelBench& bench, const CpuModel& model, const Scene& s) {
+  KvType type = model.f32 ? KvType::kF32 : KvType::kBf16;
+  auto plain = std::make_shared<AttentionScene>(model, s, bench.pool.size(), type);
+  auto int8 = std::make_shared<AttentionScene>(model, s, bench.pool.size(), KvType::kInt8);
+  std::vector<Load> subjects = {[&, int8] { return int8->run(bench.pool); }};
+  Load probe = [&, plain] { return plain->run(bench.pool); };
+  Kept speed = share_of_probe(alternate(bench.protocol, bench.pool, probe, subjects), 0);
+  bench.report->add("attention with int8 KV", {{"case", s.name},
+                                               {"model", bench.model},
+                                               {"threads", bench.pool.size()},
+                                               {"rows", s.n_sequences * s.n_rows},
+                                               {"context", s.context},
+                                               {"MB", 1e-6 * int8->bytes()},
+                                               {"bytes of plain", int8->bytes() / plain->bytes()},
+                                               {"speed over plain", to_json(speed)}});
+}
+
 }  // namespace
 
 void bench_attention(KernelBench& bench, const CpuModel& model) {
@@ -95,7 +114,8 @@ void bench_attention(KernelBench& bench, const CpuModel& model) {
                                {"prefill", 1, 512, 512}, {"prefill", 1, 512, 2048}};
   if (bench.quick) scenes = {{"decode", 1, 1, 64}, {"verify", 1, 6, 64}, {"prefill", 1, 64, 64}};
   for (const Scene& s : scenes) {
-    auto scene = std::make_shared<AttentionScene>(model, s, bench.pool.size());
+    KvType type = model.f32 ? KvType::kF32 : KvType::kBf16;
+    auto scene = std::make_shared<AttentionScene>(model, s, bench.pool.size(), type);
     std::vector<Load> bytes = {[&, scene] { return scene->run(bench.pool) * scene->bytes(); }};
     auto rounds =
         alternate(bench.protocol, bench.pool, read_probe(bench.memory, bench.pool), bytes);
@@ -118,6 +138,13 @@ void bench_attention(KernelBench& bench, const CpuModel& model) {
                        {"of read", to_json(share_of_probe(rounds, 0))},
                        {"of bf16 ALU", to_json(of_alu)}});
   }
+  std::vector<Scene> beside = {{"decode", 1, 1, 1024},
+                               {"decode", 1, 1, 4096},
+                               {"verify", 1, 6, 4096},
+                               {"8 sequences", 8, 1, 4096},
+                               {"prefill", 1, 512, 2048}};
+  if (bench.quick) beside = {{"decode", 1, 1, 64}};
+  for (const Scene& s : beside) bench_int8(bench, model, s);
 }
 
 }  // namespace pf

@@ -10,10 +10,9 @@
 // it is, bit for bit. So it does not matter what else an item holds.
 #include "base/cuda.h"
 #include "kernels/attention.h"
-#include "kernels/common/async_copy.cuh"
 #include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
-#include "kernels/common/matrix.cuh"
+#include "kernels/common/kv_tiles.cuh"
 #include "kernels/common/softmax_state.cuh"
 
 namespace pf::kernels {
@@ -23,36 +22,33 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kTile = kTileTokens;
 constexpr int kQuarter = kTile / 4;  // keys
-constexpr int kStages = 2;
 constexpr int kMaxRuns = kMaxPaths + 1;
 
 template <class T>
 struct Params {
-  const T* q;      // [T, H, D]
-  const T* kv;     // [N, 2, G, P, D]
-  float* values;   // [parts, H, D]
-  float2* states;  // [parts, H]
+  const T* q;           // [T, H, D]
+  const void* kv;       // T or int8 [N, 2, G, P, D]
+  const float* scales;  // [N, 2, G, P] of int8
+  float* values;        // [parts, H, D]
+  float2* states;       // [parts, H]
   AttentionWork work;
   int H, G, P, window;
   float scale;  // times log2 e
 };
 
-template <class T, int D>
-struct Shared {
-  T keys[kStages][kTile * D];  // rows of D in pieces of 16 bytes, piece p of row r at p ^ r % 8
-  T values[kStages][kTile * D];
-  int32_t places[2][kTile];  // of a tile's keys, in units of D; -1: nobody sees it
-  AttentionRun runs[kMaxRuns];
-  // Narrow only: what the warps tell each other.
+// Narrow only: what the warps tell each other.
+template <class T>
+struct Exchange {
   T weights[16 * kTile];
   float max[kWarps][16], sum[kWarps][16];
 };
 
-// Where piece `piece` of row `row` lies in a tile of kWidth elements to a row.
-template <int kWidth>
-__device__ int swizzled(int row, int piece) {
-  return row * kWidth + ((piece ^ (row & 7)) << 3);
-}
+template <class T, int D, class S>
+struct Shared : Exchange<T> {
+  alignas(128) KvTiles<T, D, S, kThreads> tiles;
+  int32_t places[2][kTile];  // of a tile's keys, in units of D; -1: nobody sees it
+  AttentionRun runs[kMaxRuns];
+};
 
 // Walks the tiles of an item, run by run.
 struct Cursor {
@@ -76,21 +72,6 @@ __device__ int32_t place_of(const Params<T>& p, const AttentionRun& run, int pos
   }
   const int block = p.work.tables[run.table + slot / p.P];
   return block * 2 * p.G * p.P + slot % p.P;
-}
-
-// The tile's keys and values of one KV head, on their way.
-template <class T, int D>
-__device__ void load_tile(T* keys, T* values, const int32_t* places, const T* head,
-                          int64_t to_values) {
-  constexpr int kPieces = D / 8;
-#pragma unroll
-  for (int j = 0; j < kTile * kPieces / kThreads; ++j) {
-    const int i = j * kThreads + threadIdx.x;
-    const int row = i / kPieces, piece = i % kPieces, place = places[row];
-    const T* from = head + int64_t(max(place, 0)) * D + piece * 8;
-    copy_async_16(keys + swizzled<D>(row, piece), from, place >= 0);
-    copy_async_16(values + swizzled<D>(row, piece), from + to_values, place >= 0);
-  }
 }
 
 // The queries of an item and KV head, on their way; none are zero.
@@ -132,10 +113,10 @@ struct Work {
   __device__ void load_query(const T* queries);
   __device__ void score(const T* keys, float (&s)[kQuarters][2][4]) const;
   __device__ void see(const Params<T>& p, const AttentionRun& run, int tile,
-                      float (&s)[kQuarters][2][4], Shared<T, D>& shared);
+                      float (&s)[kQuarters][2][4], Exchange<T>& shared);
   __device__ void add_values(const T* values, const float (&s)[kQuarters][2][4],
-                             Shared<T, D>& shared);
-  __device__ void close_split(const Params<T>& p, const AttentionRun* run, Shared<T, D>& shared);
+                             Exchange<T>& shared);
+  __device__ void close_split(const Params<T>& p, const AttentionRun* run, Exchange<T>& shared);
   __device__ void finish(const Params<T>& p) const;
 
   // Which quarter a narrow warp scores, and which quarter of D it sums.
@@ -201,7 +182,7 @@ __device__ void Work<T, D, kWide>::score(const T* keys, float (&s)[kQuarters][2]
 // Scores to weights: s = 2^(scale s - max), 0 where a row does not see the key; the state follows.
 template <class T, int D, bool kWide>
 __device__ void Work<T, D, kWide>::see(const Params<T>& p, const AttentionRun& run, int tile,
-                                       float (&s)[kQuarters][2][4], Shared<T, D>& shared) {
+                                       float (&s)[kQuarters][2][4], Exchange<T>& shared) {
   const int lane = threadIdx.x % 32;
   float now[2] = {max[0], max[1]};
 #pragma unroll
@@ -256,7 +237,7 @@ __device__ void Work<T, D, kWide>::see(const Params<T>& p, const AttentionRun& r
 // value += weights . v, over the tile's keys upward.
 template <class T, int D, bool kWide>
 __device__ void Work<T, D, kWide>::add_values(const T* values, const float (&s)[kQuarters][2][4],
-                                              Shared<T, D>& shared) {
+                                              Exchange<T>& shared) {
   const int lane = threadIdx.x % 32;
   if constexpr (!kWide) {
 #pragma unroll
@@ -292,7 +273,7 @@ __device__ void Work<T, D, kWide>::add_values(const T* values, const float (&s)[
 // Folds the open split of the rows in `run` (null: of all) into what is closed; a new one begins.
 template <class T, int D, bool kWide>
 __device__ void Work<T, D, kWide>::close_split(const Params<T>& p, const AttentionRun* run,
-                                               Shared<T, D>& shared) {
+                                               Exchange<T>& shared) {
   const int lane = threadIdx.x % 32;
   float quarters[4][2];
 #pragma unroll
@@ -355,15 +336,16 @@ __device__ void Work<T, D, kWide>::finish(const Params<T>& p) const {
   }
 }
 
-template <class T, int D, bool kWide>
+template <class T, int D, class S, bool kWide>
 __device__ void attend(const Params<T>& p, const AttentionItem& item, int kv_head,
-                       Shared<T, D>& shared) {
-  const T* kv = p.kv + int64_t(kv_head) * p.P * D;
-  const int64_t to_values = int64_t(p.G) * p.P * D;
+                       Shared<T, D, S>& shared) {
+  const KvHead<S> kv{static_cast<const S*>(p.kv) + int64_t(kv_head) * p.P * D,
+                     p.scales + kv_head * p.P, int64_t(p.G) * p.P * D, p.G * p.P};
+  auto& tiles = shared.tiles;
 
   // 1. queries (where the second tile will be), runs, the first two tiles' places, the first tile
   __syncthreads();  // the item before is done with shared memory
-  load_queries<T, D>(shared.values[1], p, item, kv_head, kWide ? kItemQueries : 16);
+  load_queries<T, D>(tiles.queries(), p, item, kv_head, kWide ? kItemQueries : 16);
   commit_copies();
   if (threadIdx.x < item.n_runs)
     shared.runs[threadIdx.x] = p.work.runs[item.first_run + threadIdx.x];
@@ -382,11 +364,11 @@ __device__ void attend(const Params<T>& p, const AttentionItem& item, int kv_hea
     if (t < n_tiles && threadIdx.x < kTile)
       shared.places[t][threadIdx.x] = place_of(p, shared.runs[ahead.run], ahead.tile + threadIdx.x);
   __syncthreads();
-  load_tile<T, D>(shared.keys[0], shared.values[0], shared.places[0], kv, to_values);
+  tiles.keep(0, tiles.load(0, kv, shared.places[0]));
   commit_copies();
   wait_copies<1>();
   __syncthreads();
-  work.load_query(shared.values[1]);
+  work.load_query(tiles.queries());
 
 #pragma unroll 1
   for (int t = 0; t < n_tiles; ++t) {
@@ -394,13 +376,14 @@ __device__ void attend(const Params<T>& p, const AttentionItem& item, int kv_hea
     wait_copies<0>();
     __syncthreads();
     const int now = t & 1, next = now ^ 1;
-    if (t + 1 < n_tiles)
-      load_tile<T, D>(shared.keys[next], shared.values[next], shared.places[next], kv, to_values);
+    float scale = 0;
+    if (t + 1 < n_tiles) scale = tiles.load(next, kv, shared.places[next]);
     commit_copies();
     int32_t place = -1;
     if (t + 2 < n_tiles && threadIdx.x < kTile)
       place = place_of(p, shared.runs[ahead.run], ahead.tile + threadIdx.x);
     ahead.next(shared.runs, item.n_runs);
+    tiles.unpack(now);
 
     // 3. scores, weights, values; a wide warp whose rows see nothing here has nothing to do
     const AttentionRun& run = shared.runs[here.run];
@@ -409,33 +392,43 @@ __device__ void attend(const Params<T>& p, const AttentionItem& item, int kv_hea
       any |= work.in_run(run, h) && work.last[h] >= here.tile && work.first[h] < here.tile + kTile;
     if (!kWide || __any_sync(~0u, any)) {
       float s[Work<T, D, kWide>::kQuarters][2][4];
-      work.score(shared.keys[now], s);
+      work.score(tiles.keys(now), s);
       work.see(p, run, here.tile, s, shared);
-      work.add_values(shared.values[now], s, shared);
+      work.add_values(tiles.values(now), s, shared);
     }
     const bool is_last = t + 1 == n_tiles;
     if (is_last || (here.tile + kTile) % kSplitTokens == 0)
       work.close_split(p, is_last ? nullptr : &run, shared);
     if (threadIdx.x < kTile) shared.places[now][threadIdx.x] = place;
+    tiles.keep(next, scale);
     here.next(shared.runs, item.n_runs);
   }
   work.finish(p);
 }
 
 // grid (n_blocks), block (kThreads): block b takes every n_blocks-th pair of item and KV head
-template <class T, int D>
-__global__ void __launch_bounds__(kThreads, D == 64 ? 3 : 2)
+template <class T, int D, class S>
+__global__ void __launch_bounds__(kThreads, D == 64 && sizeof(S) == sizeof(T) ? 3 : 2)
     attention_kernel(const __grid_constant__ Params<T> p) {
   extern __shared__ __align__(128) unsigned char memory[];
-  Shared<T, D>& shared = *reinterpret_cast<Shared<T, D>*>(memory);
+  auto& shared = *reinterpret_cast<Shared<T, D, S>*>(memory);
   const int n = p.work.counts->n_items * p.G, heads = p.H / p.G;
   for (int i = blockIdx.x; i < n; i += gridDim.x) {
     const AttentionItem item = p.work.items[p.work.counts->first_item + i / p.G];
     if (item.n_rows * heads <= 16)
-      attend<T, D, false>(p, item, i % p.G, shared);
+      attend<T, D, S, false>(p, item, i % p.G, shared);
     else
-      attend<T, D, true>(p, item, i % p.G, shared);
+      attend<T, D, S, true>(p, item, i % p.G, shared);
   }
+}
+
+template <class T, int D, class S>
+void launch(const Params<T>& p, int32_t n_blocks, cudaStream_t stream) {
+  constexpr int kBytes = sizeof(Shared<T, D, S>);
+  auto kernel = attention_kernel<T, D, S>;
+  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  kernel<<<static_cast<unsigned>(n_blocks), kThreads, kBytes, stream>>>(p);
+  cuda_check(cudaGetLastError());
 }
 
 }  // namespace
@@ -450,13 +443,14 @@ void attention(AttentionParts parts, View<const T, 3> q, KvPlane<T> kv, const At
         "attention: the shapes of q and the KV plane do not fit each other");
   check(kv.n_blocks * kv.block_tokens * 2 * G < 1ll << 31 && parts.max_parts < 1ll << 31,
         "attention: too many KV blocks");
-  check_aligned({q.data, kv.data, parts.values, parts.states});
+  check_aligned({q.data, kv.bytes(), kv.scales, parts.values, parts.states});
   check(scale > 0 && n_blocks > 0, "attention: a scale and blocks of threads are needed");
   if (n_rows == 0) return;
 
   constexpr double kLog2E = 1.4426950408889634;
   Params<T> p{q.data,
-              kv.data,
+              kv.bytes(),
+              kv.scales,
               parts.values,
               reinterpret_cast<float2*>(parts.states),
               work,
@@ -465,11 +459,10 @@ void attention(AttentionParts parts, View<const T, 3> q, KvPlane<T> kv, const At
               static_cast<int>(kv.block_tokens),
               sliding_window,
               static_cast<float>(scale * kLog2E)};
-  auto kernel = D == 64 ? attention_kernel<T, 64> : attention_kernel<T, 128>;
-  int bytes = D == 64 ? sizeof(Shared<T, 64>) : sizeof(Shared<T, 128>);
-  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  kernel<<<static_cast<unsigned>(n_blocks), kThreads, static_cast<size_t>(bytes), stream>>>(p);
-  cuda_check(cudaGetLastError());
+  if (kv.int8 != nullptr)
+    return D == 64 ? launch<T, 64, int8_t>(p, n_blocks, stream)
+                   : launch<T, 128, int8_t>(p, n_blocks, stream);
+  D == 64 ? launch<T, 64, T>(p, n_blocks, stream) : launch<T, 128, T>(p, n_blocks, stream);
 }
 
 template void attention(AttentionParts, View<const f16, 3>, KvPlane<f16>, const AttentionWork&,

@@ -36,7 +36,8 @@ struct AttentionParts {
 //
 //   q     T [rows of the step, H, D]   turned (rope_kv_write.h)
 //   kv    one layer (KvPlane::layer), the step's own keys written. Values must be finite:
-//         one that a row does not see has weight 0 there, and 0 times infinity is NaN
+//         one that a row does not see has weight 0 there, and 0 times infinity is NaN. One of int8
+//         gives the bits that a plane of T with the numbers T(q * scale) gives
 //   out   T [rows planned, H, D]       row i is row `first_row + i` of the step; a row without
 //                                      parts (padding) becomes zero
 //
@@ -45,9 +46,10 @@ struct AttentionParts {
 // row has the same bits whatever rows, branches, chunks or neighbours share the step. The weights
 // 2^(score - max) are rounded to T for their product with v; sums are float.
 //
-// `n_blocks` blocks of threads share the items: two per multiprocessor, three where D is 64. Reads
-// each item's keys and values once: n unique tokens x 4 G D bytes where rows fit one item.
-// Bandwidth-bound up to 16 queries a KV head, beyond by the matrix units.
+// `n_blocks` blocks of threads share the items: two per multiprocessor, three where D is 64 and the
+// plane not int8. Reads each item's keys and values once: n unique tokens x 4 G D bytes (int8:
+// 2 G (D + 4)) where rows fit one item. Bandwidth-bound up to 16 queries a KV head, beyond by the
+// matrix units.
 template <class T>
 void attention(AttentionParts parts, View<const T, 3> q, KvPlane<T> kv, const AttentionWork& work,
                int32_t sliding_window, float scale, int32_t n_blocks, cudaStream_t stream);

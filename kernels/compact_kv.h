@@ -6,7 +6,8 @@
 namespace pf::kernels {
 
 // An accepted tree path moves to the front: in every layer and KV head, K and V at place `to`
-// become those at place `from`, the moves of one sequence in their order.
+// become those at place `from`, with their scales where the plane has them, the moves of one
+// sequence in their order.
 //
 //   moves  int32 [n, 2] on the device: (from, to), places (kv_plane.h)
 //   first  int32 [B + 1] on the device: moves [first[b], first[b + 1]) are those of sequence b

@@ -5,7 +5,8 @@
 
 namespace pf::kernels {
 
-// Copy on write: in every layer, K and V of block `to` become those of block `from`, all P slots.
+// Copy on write: in every layer, K and V of block `to` become those of block `from`, all P slots,
+// and so do their scales where the plane has them.
 //
 //   pairs  int32 [n, 2] on the device: (from, to)
 //

@@ -44,12 +44,13 @@ LaunchCost silu_mul_cost(int64_t T, int64_t F) {
   return c;
 }
 
-LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t x_bytes) {
+LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t x_bytes,
+                              int64_t kv_row_bytes) {
   const int64_t width = (H + 2 * G) * D;
   LaunchCost c{"rope_kv_write_kernel",
                {T, ceil_div(width / 8, 128), 1},
                T * width * x_bytes + 4 * T * D + 4 * T,
-               2 * T * width};
+               T * (2 * H * D + 2 * G * kv_row_bytes)};
   c.flops = 3.0 * static_cast<double>(T * width);
   return c;
 }
@@ -64,14 +65,14 @@ LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, int64_t y_bytes, bool a
 }
 
 LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t H, int64_t G, int64_t D,
-                          int32_t n_blocks) {
+                          int64_t kv_row_bytes, int32_t n_blocks) {
   LaunchCost c{"attention_kernel", {n_blocks, 1, 1}};
   int64_t keys = 0, pairs = 0;  // loaded; met by rows
   for (const AttentionRun& r : plan.runs()) {
     keys += r.end - r.begin;
     pairs += int64_t{r.end - r.begin} * r.n;
   }
-  c.bytes_read = keys * G * 2 * D * 2 + 2 * T * H * D;
+  c.bytes_read = keys * G * 2 * kv_row_bytes + 2 * T * H * D;
   c.bytes_written = int64_t{plan.n_parts()} * H * (4 * D + 8);
   c.flops = 4.0 * static_cast<double>(pairs * H) * static_cast<double>(D);
   c.tensor_cores = true;

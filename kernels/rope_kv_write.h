@@ -21,7 +21,9 @@ void rope_angles(View<float, 3> angles, View<const int32_t, 1> positions,
 // Bias, rotary position, and K and V to their places.
 //
 //   q       A [T, H, D]              written: (qkv + bias) turned, rounded to A
-//   plane   one layer (KvPlane::layer); K is turned, V is not, both rounded to A
+//   plane   one layer (KvPlane::layer); K is turned, V is not, both rounded to A, or straight from
+//           float to int8: |error| <= scale (1/2 + 2^-15); a row that is not finite gets the scale
+//           NaN, one below 2^-100 the scale 0. Requires there: D 64 or 128
 //   qkv     X [T, (H + 2 G) D]       heads of q, then k, then v; X is float or A
 //   bias    float [(H + 2 G) D]      or null: none
 //   angles  float [T, 2, D / 2]      of rope_angles

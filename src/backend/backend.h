@@ -19,6 +19,7 @@ struct BackendInfo {
   int64_t max_context = 0;
   int64_t weight_bytes = 0, kv_bytes = 0, scratch_bytes = 0;
   int64_t bytes_per_step = 0;  // weight bytes that one decode step reads
+  std::string kv_dtype;        // of keys and values: "bf16", "int8", ...
 };
 
 // The rows of one sequence in the last forward pass, to be judged by the accept rule.

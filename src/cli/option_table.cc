@@ -176,6 +176,9 @@ void add_model(Table* t) {
   t->choice({"device", "Where it runs"}, {"auto", "cpu", "cuda"}, PF_FIELD(engine.device));
   t->choice({"dtype", "Type of weights and KV"}, {"auto", "bf16", "fp16", "fp32"},
             PF_FIELD(engine.dtype));
+  t->choice(
+      {"kv-cache-dtype", "Type of KV: as dtype says, or int8 with a scale per token and head"},
+      {"auto", "int8"}, PF_FIELD(engine.kv_cache_dtype));
   t->choice({"quantization", "Repacks the model's weights while loading"}, {"none", "int8", "int4"},
             PF_FIELD(engine.quantization));
   t->integer<int64_t>({"max-model-len", "Longest context; 0: the model's own"}, 0, INT32_MAX,

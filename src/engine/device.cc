@@ -22,8 +22,9 @@ std::string half_type(const EngineOptions& o, Device device) {
   return o.dtype == "fp32" ? "fp32" : "bf16";
 }
 
-CpuOptions cpu_options(const ResidentModel& r) {
+CpuOptions cpu_options(const EngineOptions& options, const ResidentModel& r) {
   CpuOptions o;
+  o.int8_kv = options.kv_cache_dtype == "int8";
   o.weights = cpu_weights(r.weights);
   o.n_blocks = r.n_blocks;
   o.block_tokens = r.block_tokens;
@@ -46,6 +47,7 @@ CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& r) {
   CudaOptions o;
   o.numbers = options.dtype == "fp16" ? CudaOptions::Numbers::kF16 : CudaOptions::Numbers::kBf16;
   o.int4 = r.weights == "int4";
+  o.int8_kv = options.kv_cache_dtype == "int8";
   o.n_blocks = r.n_blocks;
   o.block_tokens = r.block_tokens;
   o.max_rows = r.max_rows;
@@ -112,7 +114,7 @@ std::string draft_weights(const EngineOptions& o, Device device) {
 Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,
                                               const ResidentModel& resident, ThreadPool& pool) {
   if (device == Device::kCuda) return on_cuda(options, resident, pool);
-  return make_cpu_backend(*resident.model, resident.embedding_of, cpu_options(resident), pool);
+  return make_cpu_backend(*resident.model, resident.embedding_of, cpu_options(options, resident), pool);
 }
 
 Footprint footprint(Device device, const EngineOptions& options, const ResidentModel& resident,
@@ -120,7 +122,7 @@ Footprint footprint(Device device, const EngineOptions& options, const ResidentM
   return device == Device::kCuda ? cuda_footprint(*resident.model, resident.embedding_of,
                                                   cuda_options(options, resident))
                                  : cpu_footprint(*resident.model, resident.embedding_of,
-                                                 cpu_options(resident), n_threads);
+                                                 cpu_options(options, resident), n_threads);
 }
 
 int32_t n_threads_of(const EngineOptions& o) {

@@ -30,7 +30,7 @@ struct DrafterDescription {
 
 // What clients may know of the resident model; fixed once the engine is made.
 struct EngineInfo {
-  std::string architecture, dtype, device;
+  std::string architecture, dtype, kv_dtype, device;
   int64_t vocabulary_size = 0;  // width of the logits
   int64_t max_context = 0;
   std::vector<int32_t> eos_ids;

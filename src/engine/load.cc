@@ -30,6 +30,7 @@ EngineInfo describe(const OpenModels& models, const MemoryPlan& plan, const Back
   EngineInfo info;
   info.architecture = models.target.config.architecture;
   info.dtype = target.info().dtype;
+  info.kv_dtype = target.info().kv_dtype;
   info.device = target.info().device;
   info.vocabulary_size = target.info().vocabulary_size;
   info.max_context = plan.max_context;

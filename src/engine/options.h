@@ -31,6 +31,7 @@ struct EngineOptions {
   std::string device = "auto";              // auto, cpu, cuda
   std::string draft_device = "auto";        // of draft models; auto: the target's
   std::string dtype = "auto";               // auto, bf16, fp16, fp32
+  std::string kv_cache_dtype = "auto";      // auto: as dtype; int8
   int32_t threads = 0;                      // 0: the CPUs that the process may use
   int64_t max_model_len = 0;                // 0: the model's context
   // Of texts that a draft model shares blocks with; longer ones it sees through a window.

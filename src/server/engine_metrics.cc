@@ -170,9 +170,11 @@ std::vector<MetricFamily> engine_metrics(const Snapshot& now, const Snapshot& be
   f.gauge("pilotfish_watchdog_last_step_age_seconds", "Since the last step, 0 when idle.",
           1e-6 * static_cast<double>(age_us));
   f.family("pilotfish_cache_config_info", "Always 1; the KV cache.", MetricType::Gauge)
-      .metric.push_back(Families::metric(
-          MetricType::Gauge, 1,
-          {{"num_gpu_blocks", std::to_string(now.kv_blocks_total)}, {"dtype", info.dtype}}));
+      .metric.push_back(Families::metric(MetricType::Gauge, 1,
+                                         {{"num_gpu_blocks", std::to_string(now.kv_blocks_total)},
+                                          {"dtype", info.dtype},
+                                          {"cache_dtype", info.kv_dtype},
+                                          {"cache_bytes", std::to_string(info.kv_bytes)}}));
   return std::move(f.all);
 }
 

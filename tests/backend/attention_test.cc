@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <random>
@@ -15,7 +16,7 @@ namespace {
 struct Shape {
   int64_t heads, kv_heads, head_width, window;
   int32_t block_tokens;
-  bool f32;
+  KvType type;
 };
 
 std::vector<const CpuKernels*> all_kernels() {
@@ -32,10 +33,22 @@ struct Token {
   std::vector<float> key, value;
 };
 
+// A row as the plane holds it.
+std::vector<float> rounded(const std::vector<float>& x, KvType type) {
+  if (type == KvType::kF32) return x;
+  std::vector<float> y;
+  float most = 0;
+  for (float v : x) most = std::max(most, std::fabs(v));
+  for (float v : x)
+    y.push_back(type == KvType::kBf16 ? to_float(to_bf16(v))
+                                      : std::nearbyint(v * (127 / most)) * (most / 127));
+  return y;
+}
+
 // A plane of random keys and values (rounded to its type), and attention over it.
 struct Rig {
   explicit Rig(const Shape& shape)
-      : s(shape), plane(1, kBlocks, s.kv_heads, s.block_tokens, s.head_width, s.f32) {
+      : s(shape), plane(1, kBlocks, s.kv_heads, s.block_tokens, s.head_width, s.type) {
     std::mt19937 rng(7);
     std::normal_distribution<float> normal(0, 1);
     std::vector<BlockId> all(kBlocks);
@@ -45,13 +58,10 @@ struct Rig {
         for (int64_t g = 0; g < s.kv_heads; ++g) {
           Token token;
           for (std::vector<float>* v : {&token.key, &token.value})
-            for (int64_t d = 0; d < s.head_width; ++d) {
-              float x = normal(rng);
-              v->push_back(s.f32 ? x : to_float(to_bf16(x)));
-            }
+            for (int64_t d = 0; d < s.head_width; ++d) v->push_back(normal(rng));
           int64_t slot = b * s.block_tokens + p;
           plane.store(0, Segment{0, 1, 1, 0, all}, slot, g, token.key.data(), token.value.data());
-          tokens[{slot, g}] = std::move(token);
+          tokens[{slot, g}] = {rounded(token.key, s.type), rounded(token.value, s.type)};
         }
   }
 
@@ -117,9 +127,13 @@ struct Rig {
 };
 
 const std::vector<Shape> kShapes = {
-    {9, 3, 64, 0, 16, false},  {9, 3, 64, 0, 16, true},    {4, 4, 80, 0, 24, false},
-    {4, 1, 16, 37, 8, false},  {2, 1, 256, 300, 16, true}, {6, 2, 48, 250, 4, false},
-    {8, 1, 128, 1, 16, false}, {5, 5, 32, 0, 32, false},   {6, 2, 16, 70, 48, true},
+    {9, 3, 64, 0, 16, KvType::kBf16},    {9, 3, 64, 0, 16, KvType::kF32},
+    {9, 3, 64, 0, 16, KvType::kInt8},    {4, 4, 80, 0, 24, KvType::kBf16},
+    {4, 4, 80, 0, 24, KvType::kInt8},    {4, 1, 16, 37, 8, KvType::kBf16},
+    {4, 1, 16, 37, 8, KvType::kInt8},    {2, 1, 256, 300, 16, KvType::kF32},
+    {2, 1, 256, 300, 16, KvType::kInt8}, {6, 2, 48, 250, 4, KvType::kBf16},
+    {8, 1, 128, 1, 16, KvType::kBf16},   {5, 5, 32, 0, 32, KvType::kBf16},
+    {6, 2, 16, 70, 48, KvType::kF32},    {6, 2, 16, 70, 48, KvType::kInt8},
 };
 
 // Sequences over one prefix whose blocks they share: some end in it, some go on in blocks of their
@@ -207,7 +221,7 @@ TEST(Attention, NeighboursSharedBlocksAndThreadsChangeNoBit) {
 TEST(Attention, WavesOfSplitsChangeNoBit) {
   for (const CpuKernels* kernels : all_kernels())
     for (int64_t window : {0, 290}) {
-      Rig rig({3, 1, 32, window, 16, false});
+      Rig rig({3, 1, 32, window, 16, window > 0 ? KvType::kInt8 : KvType::kBf16});
       std::vector<BlockId> table(44);
       std::iota(table.begin(), table.end(), 3);
       std::vector<int32_t> tokens(700);
@@ -227,8 +241,10 @@ TEST(Attention, WavesOfSplitsChangeNoBit) {
     }
 }
 
-TEST(Attention, AChainOfNodesIsReadLikeCommittedTokens) {
-  Rig rig({4, 2, 64, 0, 16, false});
+class AttentionOf : public testing::TestWithParam<KvType> {};
+
+TEST_P(AttentionOf, AChainOfNodesIsReadLikeCommittedTokens) {
+  Rig rig({4, 2, 64, 0, 16, GetParam()});
   std::vector<BlockId> table(10);
   std::iota(table.begin(), table.end(), 20);
   std::vector<int32_t> tokens = {7, 8, 9, 10, 11, 12};
@@ -243,15 +259,15 @@ TEST(Attention, AChainOfNodesIsReadLikeCommittedTokens) {
     }
 }
 
-TEST(Attention, WhatStandsInUnseenSlotsIsNeverRead) {
+TEST_P(AttentionOf, WhatStandsInUnseenSlotsIsNeverRead) {
   for (int32_t P : {16, 8}) {
-    Rig rig({3, 1, 32, 0, P, true});
+    Rig rig({3, 1, 32, 0, P, GetParam()});
     std::vector<BlockId> table = {3, 4, 5, 6, 7, 8};
     std::vector<int32_t> rows = {1, 2, 3};
     Batch batch;
     batch.add(rows, 18, nullptr, table, Batch::Logits::kNone);
     for (const CpuKernels* kernels : all_kernels()) {
-      Rig dirty({3, 1, 32, 0, P, true});
+      Rig dirty({3, 1, 32, 0, P, GetParam()});
       std::vector<float> nan(32, NAN);
       for (int64_t slot = 21; slot < 48; ++slot)
         dirty.plane.store(0, batch.segments[0], slot, 0, nan.data(), nan.data());
@@ -261,19 +277,107 @@ TEST(Attention, WhatStandsInUnseenSlotsIsNeverRead) {
 }
 
 // A row that is ill (NaN in its key and value) harms nobody who stands before it in the chunk.
-TEST(Attention, RowsBeforeAnIllOneKeepTheirBits) {
+TEST_P(AttentionOf, RowsBeforeAnIllOneKeepTheirBits) {
   std::vector<BlockId> table = {3, 4, 5, 6, 7, 8};
   std::vector<int32_t> rows(40);
   std::iota(rows.begin(), rows.end(), 1);
   Batch batch;
   batch.add(rows, 10, nullptr, table, Batch::Logits::kNone);
   for (const CpuKernels* kernels : all_kernels()) {
-    Rig rig({3, 1, 32, 0, 16, false}), ill({3, 1, 32, 0, 16, false});
+    Rig rig({3, 1, 32, 0, 16, GetParam()}), ill({3, 1, 32, 0, 16, GetParam()});
     std::vector<float> nan(32, NAN);
     ill.plane.store(0, batch.segments[0], 10 + 17, 0, nan.data(), nan.data());
     std::vector<float> want = rig.run(*kernels, batch, 1), got = ill.run(*kernels, batch, 1);
     EXPECT_TRUE(std::equal(want.begin(), want.begin() + 17 * 3 * 32, got.begin())) << kernels->name;
     EXPECT_TRUE(std::isnan(got[17 * 3 * 32])) << kernels->name;
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<KvType>& info) {
+  const char* names[] = {"F32", "Bf16", "Int8"};
+  return names[static_cast<int>(info.param)];
+}
+INSTANTIATE_TEST_SUITE_P(Kv, AttentionOf,
+                         testing::Values(KvType::kF32, KvType::kBf16, KvType::kInt8), name_of);
+
+// A key is off by at most half its scale s in each of D places, so a score moves by at most
+// delta = sum |q| s / 2, two weights against each other by e^(2 delta), and the result by
+// max |v| (e^(2 delta) - 1), and by half the largest scale of the values. Both halves as kv_plane.h
+// has them, with 2^-15 for the roundings of float on the way; those of the sums are the tolerance
+// of the definition above.
+TEST(Attention, Int8StaysWithinWhatItsScalesAllow) {
+  Shape shape{6, 2, 64, 0, 16, KvType::kF32}, small = shape;
+  small.type = KvType::kInt8;
+  Rig exact(shape), rig(small);
+  Scene scene(shape.block_tokens);
+  Batch batch;
+  for (size_t i = 0; i < scene.tables.size(); ++i) scene.add_to(&batch, i);
+  const int64_t D = shape.head_width;
+  double key_scale = 0, value_scale = 0, value = 0;
+  for (const auto& [place, token] : exact.tokens) {
+    double key_most = 0, value_most = 0;
+    for (float x : token.key) key_most = std::max(key_most, std::fabs(static_cast<double>(x)));
+    for (float x : token.value)
+      value_most = std::max(value_most, std::fabs(static_cast<double>(x)));
+    key_scale = std::max(key_scale, key_most / 127);
+    value_scale = std::max(value_scale, value_most / 127);
+    value = std::max(value, value_most);
+  }
+  const double half = 0.5 + 0x1p-15;
+  const double sums =
+      5 * static_cast<double>(D) * 2.5 * std::sqrt(static_cast<double>(D)) * 0x1p-24;
+  for (const CpuKernels* kernels : all_kernels()) {
+    std::vector<float> want = exact.run(*kernels, batch, 1), got = rig.run(*kernels, batch, 1),
+                       q = rig.queries(batch);
+    double largest = 0;
+    for (size_t row = 0; row < q.size(); row += static_cast<size_t>(D)) {
+      double sum = 0;
+      for (size_t d = 0; d < static_cast<size_t>(D); ++d)
+        sum += std::fabs(static_cast<double>(q[row + d]));
+      double delta = sum * key_scale * half;
+      double bound = value * std::expm1(2 * delta) + value_scale * half + 2 * sums;
+      for (size_t d = 0; d < static_cast<size_t>(D); ++d) {
+        double error =
+            std::fabs(static_cast<double>(got[row + d]) - static_cast<double>(want[row + d]));
+        ASSERT_LE(error, bound) << kernels->name;
+        largest = std::max(largest, error);
+      }
+    }
+    EXPECT_GT(largest, 0) << "int8 keys and values are those of float32";
+  }
+}
+
+TEST(Attention, Int8RowsAreOffByHalfAScaleAtMost) {
+  const int64_t D = 48;
+  KvPlane plane(1, 1, 1, 16, D, KvType::kInt8);
+  std::vector<BlockId> table = {0};
+  Segment s{0, 1, 1, 0, table};
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<std::byte> keys(static_cast<size_t>(plane.group_bytes())), values = keys;
+  for (float size : {1.0f, 1e-30f, 1e30f, 0.0f, 1e-38f}) {
+    std::vector<float> row(static_cast<size_t>(D));
+    for (float& x : row) x = size * normal(rng);
+    double most = 0;
+    for (float x : row) most = std::max(most, std::fabs(static_cast<double>(x)));
+    for (int64_t slot = 0; slot < 16; ++slot) {
+      plane.store(0, s, slot, 0, row.data(), row.data());
+      plane.gather(0, s, slot, 0, slot, keys.data(), values.data());
+    }
+    const auto* k = reinterpret_cast<const int8_t*>(keys.data());
+    const auto* v = reinterpret_cast<const int8_t*>(values.data());
+    for (int64_t slot = 0; slot < 16; ++slot) {
+      float key_scale, value_scale;
+      std::memcpy(&key_scale, k + 16 * D + 4 * slot, 4);
+      std::memcpy(&value_scale, v + 16 * D + 4 * slot, 4);
+      // Rows below 2^-100 become zero.
+      double bound = std::max(most / 127 * (0.5 + 0x1p-15), most < 0x1p-100 ? most : 0.0);
+      for (int64_t d = 0; d < D; ++d) {
+        double x = static_cast<double>(row[static_cast<size_t>(d)]);
+        EXPECT_LE(std::fabs(k[(d / 4 * 16 + slot) * 4 + d % 4] * double{key_scale} - x), bound);
+        EXPECT_LE(std::fabs(v[slot * D + d] * double{value_scale} - x), bound);
+      }
+    }
   }
 }
 

@@ -28,9 +28,10 @@ std::vector<const char*> instruction_sets() {
 
 struct Rig {
   explicit Rig(const Model& model, Weights weights = Weights::kBf16, const char* isa = "",
-               int threads = 2)
+               int threads = 2, bool int8_kv = false)
       : pool(threads) {
     CpuOptions o;
+    o.int8_kv = int8_kv;
     o.weights = weights;
     o.n_blocks = 300;
     o.block_tokens = 4;
@@ -92,11 +93,16 @@ TEST(Forward, MatchesTheDefinitionInFloat32) {
   }
 }
 
-TEST(Forward, ChunkedPromptsAndDecodeGiveTheBitsOfOnePass) {
+// With keys and values as the weights go, or in int8.
+class ForwardOf : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Kv, ForwardOf, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Int8Kv" : "PlainKv"; });
+
+TEST_P(ForwardOf, ChunkedPromptsAndDecodeGiveTheBitsOfOnePass) {
   for (Weights weights : {Weights::kF32, Weights::kBf16, Weights::kInt8, Weights::kInt4})
     for (const char* isa : instruction_sets()) {
       Model m = tiny_model({.sliding_window = weights == Weights::kBf16 ? 300 : 0});
-      Rig rig(m, weights, isa);
+      Rig rig(m, weights, isa, 2, GetParam());
       std::vector<int32_t> t = text(560);  // three splits of attention
       auto table = rig.table(141, 3);
       Batch batch;
@@ -119,10 +125,10 @@ TEST(Forward, ChunkedPromptsAndDecodeGiveTheBitsOfOnePass) {
     }
 }
 
-TEST(Forward, TreeNodesHaveTheBitsOfTheirChains) {
+TEST_P(ForwardOf, TreeNodesHaveTheBitsOfTheirChains) {
   for (const char* isa : instruction_sets()) {
     Model m = tiny_model({});
-    Rig rig(m, Weights::kBf16, isa);
+    Rig rig(m, Weights::kBf16, isa, 2, GetParam());
     std::vector<int32_t> t = text(250);  // the tree's paths cross the split at 256
     DraftTree tree;
     for (int32_t i = 0; i < 3; ++i) tree.add_one_hot(10 + i, -1);
@@ -178,12 +184,12 @@ TEST(Forward, TreeNodesHaveTheBitsOfTheirChains) {
   }
 }
 
-TEST(Forward, NeighboursThreadsAndSharedBlocksChangeNoBit) {
+TEST_P(ForwardOf, NeighboursThreadsAndSharedBlocksChangeNoBit) {
   for (const char* isa : instruction_sets())
     for (int threads : {1, 3}) {
       Model m = tiny_model({});
-      Rig rig(m, Weights::kBf16, isa, threads);
-      Rig alone(m, Weights::kBf16, isa, 2);
+      Rig rig(m, Weights::kBf16, isa, threads, GetParam());
+      Rig alone(m, Weights::kBf16, isa, 2, GetParam());
       // Five sequences over one prefix of 520 tokens (two whole splits), with ends of their own.
       std::vector<int32_t> prefix = text(520);
       auto shared = rig.table(130, 0);
@@ -226,9 +232,9 @@ TEST(Forward, NeighboursThreadsAndSharedBlocksChangeNoBit) {
     }
 }
 
-TEST(Forward, CopiedBlocksReadLikeTheirSource) {
+TEST_P(ForwardOf, CopiedBlocksReadLikeTheirSource) {
   Model m = tiny_model({});
-  Rig rig(m);
+  Rig rig(m, Weights::kBf16, "", 2, GetParam());
   std::vector<int32_t> t = text(10);
   std::vector<BlockId> a = {1, 2, 3}, b = {1, 2, 9};
   Batch batch;

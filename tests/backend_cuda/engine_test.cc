@@ -19,7 +19,7 @@ struct Setting {
   std::vector<int32_t> tree = {};
   bool ngram = false, model = false;
   int32_t n_blocks = 60;
-  bool cpu = false, graphs = true, cpu_draft = false;
+  bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
   HeadKind head = HeadKind::kNone;  // a head over hidden states, with every second token
   bool reduced = false;             // the model has every second token, too
   float temperature = 2;            // of the coupled requests
@@ -43,6 +43,7 @@ class CudaEngine {
     o.head_chunk_rows = 33;
     o.draft_top_n = 16;
     o.graphs = run.graphs;
+    o.int8_kv = run.int8_kv;
     StepParts parts;
     const bool has_head = run.head != HeadKind::kNone;
     o.keep_hidden = has_head;
@@ -59,6 +60,7 @@ class CudaEngine {
       c.draft_top_n = 16;
       c.keep_hidden = o.keep_hidden;
       c.tap_layers = o.tap_layers;
+      c.int8_kv = run.int8_kv;
       parts.target = make_cpu_backend(target, nullptr, c, pool_).take();
       c.keep_hidden = false;
       if (has_head) c.hidden_of = parts.target->hidden_states();
@@ -154,10 +156,13 @@ class CudaEngine {
 };
 
 // Every request alone, without drafts and graphs, each in an engine of its own.
-std::map<uint64_t, std::vector<int32_t>> alone(bool cpu, uint64_t n, float temperature = 2) {
+std::map<uint64_t, std::vector<int32_t>> alone(bool cpu, uint64_t n, bool int8_kv = false,
+                                               float temperature = 2) {
   std::map<uint64_t, std::vector<int32_t>> texts;
   for (uint64_t i = 1; i <= n; ++i)
-    texts.merge(CudaEngine({.cpu = cpu, .graphs = false, .temperature = temperature}).run({i}));
+    texts.merge(
+        CudaEngine({.cpu = cpu, .graphs = false, .int8_kv = int8_kv, .temperature = temperature})
+            .run({i}));
   return texts;
 }
 
@@ -175,7 +180,7 @@ TEST_F(CudaLossless, PlainTextIsTheCpuBackends) {
 }
 
 TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
-  const auto want = alone(false, 6);
+  const auto plain = alone(false, 6), int8 = alone(false, 6, true), cpu_int8 = alone(true, 6, true);
   const std::vector<Setting> runs = {
       {},
       {.k = 3, .ngram = true},
@@ -185,11 +190,17 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
       {.k = 3, .tree = {2, 2, 1}, .model = true},
       {.k = 3, .model = true, .n_blocks = 7},  // not all six fit: some are preempted
       {.k = 3, .model = true, .graphs = false},
+      {.k = 3, .tree = {2, 2, 1}, .model = true, .int8_kv = true},
+      {.k = 3, .ngram = true, .model = true, .n_blocks = 7, .int8_kv = true},
+      {.cpu = true, .graphs = false, .int8_kv = true},  // all six at once
+      {.k = 3, .ngram = true, .cpu = true, .graphs = false, .int8_kv = true},
+      {.k = 3, .ngram = true, .n_blocks = 7, .cpu = true, .graphs = false, .int8_kv = true},
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     SCOPED_TRACE("run " + std::to_string(i));
     ptxvm::clear_host_calls();
     CudaEngine engine(runs[i]);
+    const auto& want = runs[i].cpu ? cpu_int8 : runs[i].int8_kv ? int8 : plain;
     EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
     EXPECT_EQ(engine.run({2, 5}), (std::map<uint64_t, std::vector<int32_t>>{
                                       {2, want.at(2)}, {5, want.at(5)}}));  // prefix hits
@@ -202,7 +213,7 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
 
 // A head that the CPU's twin agrees with in every draft: as many of them are kept, too.
 TEST_F(CudaLossless, HeadsOverHiddenStatesDraftAsOnTheCpu) {
-  const auto want = alone(false, 6, 12);
+  const auto want = alone(false, 6, false, 12);
   std::vector<Setting> runs = {
       {.k = 4, .head = HeadKind::kEagle},
       {.k = 5, .tree = {2, 2, 1}, .head = HeadKind::kEagle},

@@ -15,10 +15,11 @@ TEST(CudaFootprint, IsTheMemoryThatTheBackendTakes) {
   other.layers = 3;
   ThreadPool pool(1);
   for (const TinyShape& shape : {plain, other})
-    for (bool int4 : {false, true}) {
+    for (const auto& [int4, int8_kv] : {std::pair(false, false), std::pair(true, true)}) {
       const Model model = bf16_model(shape);
       CudaOptions o;
       o.int4 = int4;
+      o.int8_kv = int8_kv;
       o.n_blocks = 37;
       o.max_rows = 70;
       o.max_context = 300'000;

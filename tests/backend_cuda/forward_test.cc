@@ -2,6 +2,7 @@
 // between all ways to compute one row (invariant 7 of the step), on the PTX machine.
 #include <cmath>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend_cuda/cuda_rig.h"
 #include "sampling/draft_tree.h"
 
@@ -48,12 +49,53 @@ TEST(CudaForward, MatchesTheDefinition) {
   }
 }
 
+// int8 on the CPU in float32 is the twin. A key or value that comes within e of the twin's lies
+// beside another whole number with probability e / s, and is then off by the scale s: sqrt(e s) at
+// the root mean square. e = 2^-11 of it in f16, s at most 4 of its deviations / 127 = 2^-5: 2^-8,
+// for k and v of 2 layers sqrt(4) 2^-8. That beside the noise of f16 above, and twice the sum.
+TEST(CudaForward, Int8KvIsTheCpusToTheNoiseOfF16) {
+  for (int64_t D : {64, 128}) {
+    TinyShape shape = cuda_shape();
+    shape.head_width = D;
+    Model m = bf16_model(shape);
+    std::vector<int32_t> t = text_of(40);
+    CudaRig rig(m, {.numbers = Numbers::kF16, .int8_kv = true});
+    EXPECT_EQ(rig.backend->info().kv_bytes,
+              int64_t{2} * rig.n_blocks * 8 * 2 * 2 * (D + 4));  // layers, tokens, K and V, G
+    CpuOptions o;
+    o.weights = CpuOptions::Weights::kF32;
+    o.int8_kv = true;
+    o.n_blocks = rig.n_blocks;
+    o.block_tokens = 8;
+    o.max_context = 1024;
+    auto cpu = make_cpu_backend(m, nullptr, o, rig.pool).take();
+    EXPECT_EQ(cpu->info().kv_bytes, rig.backend->info().kv_bytes);
+    auto table = rig.table(5, 3);
+    Batch batch;
+    batch.add(t, 0, nullptr, table, Batch::Logits::kAll);
+    rig.backend->forward(batch);
+    cpu->forward(batch);
+    std::vector<float> flat(static_cast<size_t>(40 * rig.V));
+    cpu->read_logits(0, 40, {flat.data(), {40, rig.V}});
+    std::vector<std::vector<double>> want;
+    for (int64_t r = 0; r < 40; ++r)
+      want.emplace_back(flat.begin() + r * rig.V, flat.begin() + (r + 1) * rig.V);
+    EXPECT_LT(relative_noise(rig.logits(40), want), 2 * (1.3 * 0x1p-10 + 0x1p-7));
+  }
+}
+
 // Rows of the same text, however they come: one pass, chunks, single tokens, beside others.
-class CudaBits : public testing::TestWithParam<bool> {};
+enum class Kind { kBf16, kInt4, kInt8Kv };
+class CudaBits : public testing::TestWithParam<Kind> {
+ protected:
+  static CudaOptions options() {
+    return {.int8_kv = GetParam() == Kind::kInt8Kv, .int4 = GetParam() == Kind::kInt4};
+  }
+};
 
 TEST_P(CudaBits, ChunksDecodeAndNeighboursGiveTheBitsOfOnePass) {
   Model m = bf16_model(cuda_shape());
-  CudaRig rig(m, {.int4 = GetParam()});
+  CudaRig rig(m, options());
   std::vector<int32_t> t = text_of(70);
   auto table = rig.table(9, 3), other = rig.table(9, 100);
   Batch batch;
@@ -78,7 +120,7 @@ TEST_P(CudaBits, ChunksDecodeAndNeighboursGiveTheBitsOfOnePass) {
 
 TEST_P(CudaBits, TreeNodesHaveTheBitsOfTheirChains) {
   Model m = bf16_model(cuda_shape());
-  CudaRig rig(m, {.int4 = GetParam()});
+  CudaRig rig(m, options());
   std::vector<int32_t> t = text_of(61);  // the tree's paths cross the tile at 64
   DraftTree tree;
   for (int32_t i = 0; i < 3; ++i) tree.add_one_hot(10 + i, DraftTree::kRoot);
@@ -110,7 +152,7 @@ TEST_P(CudaBits, TreeNodesHaveTheBitsOfTheirChains) {
 
 TEST_P(CudaBits, SharedPrefixMovedPathsAndCopiedBlocks) {
   Model m = bf16_model(cuda_shape());
-  CudaRig rig(m, {.int4 = GetParam()});
+  CudaRig rig(m, options());
   std::vector<int32_t> t = text_of(24);
   auto table = rig.table(6, 0);
   Batch batch;
@@ -152,9 +194,12 @@ TEST_P(CudaBits, SharedPrefixMovedPathsAndCopiedBlocks) {
   EXPECT_EQ(moved[0], rig.logits(1)[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, CudaBits, testing::Bool(), [](const auto& info) {
-  return info.param ? std::string("Int4") : std::string("Bf16");
-});
+INSTANTIATE_TEST_SUITE_P(Held, CudaBits, testing::Values(Kind::kBf16, Kind::kInt4, Kind::kInt8Kv),
+                         [](const auto& info) {
+                           return info.param == Kind::kBf16   ? "Bf16"
+                                  : info.param == Kind::kInt4 ? "Int4"
+                                                              : "Int8Kv";
+                         });
 
 TEST(CudaForward, RefusesShapesThatNoKernelServes) {
   ThreadPool pool(1);

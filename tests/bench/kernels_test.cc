@@ -49,6 +49,10 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
   // Per dtype and threads: the layers at 5 row counts, 5 kinds of matrices at one.
   EXPECT_EQ(j["sections"]["products"].size(), 3u * 2 * (5 + 5));
   EXPECT_EQ(j["sections"]["attention"].size(), 2u * 3);
+  ASSERT_EQ(j["sections"]["attention with int8 KV"].size(), 2u);
+  for (const Json& line : j["sections"]["attention with int8 KV"])
+    // Heads of 16: a byte each and a scale of 4, in place of 2 bytes each.
+    EXPECT_DOUBLE_EQ(line["bytes of plain"].get<double>(), 20.0 / 32.0);
   EXPECT_EQ(j["sections"]["rows"].size(), 3u * 3);
   EXPECT_EQ(j["sections"]["step"].size(), 3u * 2 * (4 + 3));  // m = 1, 4, 8, 12 and 4, 8, 12
   EXPECT_EQ(j["sections"]["step host time"].size(), 2u * 4);

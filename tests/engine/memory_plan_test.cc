@@ -37,11 +37,12 @@ TEST(MemoryPlan, IsWhatTheCpuBackendTakes) {
   for (const auto& [quantization, dtype, weights] :
        {std::tuple("none", "auto", "bf16"), std::tuple("none", "fp32", "fp32"),
         std::tuple("int8", "auto", "int8"), std::tuple("int4", "auto", "int4")})
-    for (bool keeps : {false, true}) {
+    for (const auto& [keeps, kv] : {std::pair(false, "auto"), std::pair(true, "int8")}) {
       SCOPED_TRACE(weights);
       ResidentModel r = resident_of(model, weights);
       r.keep_hidden = keeps;
-      const EngineOptions o = options(quantization, dtype);
+      EngineOptions o = options(quantization, dtype);
+      o.kv_cache_dtype = kv;
       Result<MemoryPlan> plan = plan_memory(o, {Device::kCpu, pool.size(), kGib}, {r});
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       auto backend = make_backend(Device::kCpu, o, plan->residents[0], pool);

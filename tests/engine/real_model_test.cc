@@ -19,6 +19,7 @@ struct Run {
   int32_t kv_blocks = 400;
   int32_t block_size = 16;
   const char* draft_length = "fixed";  // K is what the test says
+  const char* kv_cache_dtype = "auto";
 };
 
 class RealEngine {
@@ -30,6 +31,7 @@ class RealEngine {
     o.speculation = run.speculation;
     o.num_speculative_tokens = run.k;
     o.draft_length = run.draft_length;
+    o.kv_cache_dtype = run.kv_cache_dtype;
     o.draft_layers = run.draft_layers;
     o.speculation_tree = run.tree;
     o.kv_blocks = run.kv_blocks;
@@ -94,11 +96,12 @@ std::vector<int32_t> prompt(size_t i) {
 constexpr int32_t kNew = 24;
 
 // The texts of prompts 0..15, each computed alone, without drafts and from an empty cache.
-const std::vector<std::vector<int32_t>>& plain(float temperature) {
-  static std::map<float, std::vector<std::vector<int32_t>>> known;
-  auto& texts = known[temperature];
+const std::vector<std::vector<int32_t>>& plain(float temperature,
+                                               const char* kv_cache_dtype = "auto") {
+  static std::map<std::pair<float, std::string>, std::vector<std::vector<int32_t>>> known;
+  auto& texts = known[{temperature, kv_cache_dtype}];
   if (!texts.empty()) return texts;
-  RealEngine engine({});
+  RealEngine engine({.kv_cache_dtype = kv_cache_dtype});
   for (size_t i = 0; i < 16; ++i) {
     engine.submit(i, prompt(i), temperature, kNew);
     texts.push_back(engine.run()[i]);
@@ -106,8 +109,9 @@ const std::vector<std::vector<int32_t>>& plain(float temperature) {
   return texts;
 }
 
-void expect_plain(RealEngine* engine, size_t n, float temperature) {
-  const auto& want = plain(temperature);
+void expect_plain(RealEngine* engine, size_t n, float temperature,
+                  const char* kv_cache_dtype = "auto") {
+  const auto& want = plain(temperature, kv_cache_dtype);
   for (size_t i = 0; i < n; ++i) engine->submit(100 + i, prompt(i), temperature, kNew);
   auto got = engine->run();
   for (size_t i = 0; i < n; ++i) EXPECT_EQ(got[100 + i], want[i]) << "prompt " << i;
@@ -201,6 +205,28 @@ TEST_P(RealModel, AfterForcedPreemption) {
   RealEngine engine({.speculation = {"ngram", "model"}, .k = 4, .kv_blocks = 60, .block_size = 4});
   expect_plain(&engine, 16, GetParam());
   EXPECT_GT(engine.step->snapshot().n_preemptions, 0);
+}
+
+const std::vector<Run> kInt8Runs = {
+    {.speculation = {"ngram", "model"}, .k = 4, .kv_cache_dtype = "int8"},
+    {.speculation = {"eagle"}, .k = 3, .tree = {3, 2, 1}, .kv_cache_dtype = "int8"},
+    {.speculation = {"early-exit"}, .k = 3, .draft_layers = 24, .kv_cache_dtype = "int8"},
+    {.speculation = {"ngram", "eagle"},
+     .k = 4,
+     .kv_blocks = 60,
+     .block_size = 4,
+     .kv_cache_dtype = "int8"}};
+
+// Its own plain text, within int8: drafts, trees, batches, prefix hits and preemption keep it.
+TEST_P(RealModel, Int8KvKeepsItsOwnPlainText) {
+  for (const auto& run : kInt8Runs) {
+    RealEngine engine(run);
+    for (size_t again = 0; again < 2; ++again)
+      expect_plain(&engine, run.kv_blocks == 60 ? 16 : 4, GetParam(), "int8");
+    EXPECT_GT(engine.accepted, 0) << run.speculation.back();
+    EXPECT_GT(engine.step->snapshot().n_prefix_hit_tokens, 0);
+    EXPECT_EQ(engine.step->snapshot().n_preemptions > 0, run.kv_blocks == 60);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, RealModel, testing::Values(0.0f, 0.8f),

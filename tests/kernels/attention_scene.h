@@ -8,14 +8,11 @@
 #include <tuple>
 
 #include "kernels/attention_uploaded.h"
+#include "kernels/attention_values.h"
 #include "kernels/bits.h"
 #include "kernels/device_array.h"
 
 namespace pf::kernels {
-
-// A token by name: the same name has the same query, key and value in every scene, wherever its row
-// and its slot lie, so that results of different scenes can be compared by name.
-using Token = uint32_t;
 
 struct Shape {
   int32_t H = 4, G = 2, D = 64, P = 16, window = 0, first = 0;
@@ -35,20 +32,6 @@ inline std::vector<Token> tokens(uint32_t name, size_t from, size_t to) {
   return out;
 }
 
-// Each element the sum of four uniform deviates (variance 1) out of 64 mixed bits.
-template <class T>
-std::vector<T> vector_of(Token token, int32_t kind, int32_t head, int32_t D) {
-  std::vector<T> out;
-  for (uint64_t d = 0; d < static_cast<uint64_t>(D); ++d) {
-    uint64_t x = ((uint64_t{token} * 4 + uint64_t(kind)) * 64 + uint64_t(head)) * 256 + d;
-    for (uint64_t by : {0xbf58476d1ce4e5b9ull, 0x94d049bb133111ebull}) x = (x ^ x >> 30) * by;
-    x ^= x >> 31;
-    double sum =
-        double(x & 0xffff) + double(x >> 16 & 0xffff) + double(x >> 32 & 0xffff) + double(x >> 48);
-    out.push_back(round_to<T>(static_cast<float>((sum / 65536 - 2) * std::sqrt(3.0))));
-  }
-  return out;
-}
 // What a row comes to: its outputs, and its partial results in float, whose bits no rounding hides.
 // Those can be compared where the units are the same: splits[i] is split i of the row.
 template <class T>
@@ -67,12 +50,19 @@ class Scene {
  public:
   // `constants`: tokens whose query or key has one value everywhere.
   using Constants = std::map<std::pair<Token, int32_t>, float>;
-  Scene(Shape shape, std::vector<Member> members, Constants constants = {})
-      : shape_(shape), members_(std::move(members)), constants_(std::move(constants)) {
+  // What keys and values are held in: T, int8, or T with the numbers that int8 comes to.
+  enum class Held { kPlain, kInt8, kAsInt8 };
+  Scene(Shape shape, std::vector<Member> members, Constants constants = {},
+        Held held = Held::kPlain)
+      : shape_(shape), members_(std::move(members)), constants_(std::move(constants)), held_(held) {
     int32_t n_blocks = 0;
     for (const Member& m : members_) n_blocks += blocks_of(m);
     plane_ = {nullptr, 1, n_blocks + 1, shape.G, shape.P, shape.D};
     kv_.assign(static_cast<size_t>(plane_.size()), round_to<T>(NAN));
+    if (held_ == Held::kInt8) {
+      int8_.assign(static_cast<size_t>(plane_.size()), 127);
+      scales_.assign(static_cast<size_t>(plane_.n_scales()), NAN);
+    }
     std::vector<int32_t> free;
     for (int32_t b = 0; b < n_blocks; ++b) free.push_back(b);
     std::shuffle(free.begin(), free.end(), std::mt19937(5));
@@ -136,7 +126,14 @@ class Scene {
     auto it = constants_.find({token, kind});
     value = it == constants_.end() ? vector_of<T>(token, kind, head, shape_.D)
                                    : std::vector<T>(size_t(shape_.D), round_to<T>(it->second));
+    if (kind != kQuery && held_ != Held::kPlain) {
+      auto [q, row_scale] = int8_of(token, kind, head);
+      for (size_t d = 0; d < value.size(); ++d) value[d] = round_to<T>(float(q[d]) * row_scale);
+    }
     return value;
+  }
+  Int8Row int8_of(Token token, int32_t kind, int32_t head) const {
+    return kernels::int8_of(vector_of<T>(token, kind, head, shape_.D));
   }
   int32_t blocks_of(const Member& m) const {
     size_t slots = m.fed.size() + m.plain.size() + m.nodes.size();
@@ -148,15 +145,23 @@ class Scene {
       for (int32_t g = 0; g < shape_.G; ++g) {
         const auto& v = value_of(token, kKey + which, g);
         int64_t tile = (int64_t(table[size_t(slot / shape_.P)]) * 2 + which) * shape_.G + g;
-        std::copy(v.begin(), v.end(), kv_.begin() + (tile * shape_.P + slot % shape_.P) * shape_.D);
+        const int64_t row = tile * shape_.P + slot % shape_.P;
+        std::copy(v.begin(), v.end(), kv_.begin() + row * shape_.D);
+        if (held_ != Held::kInt8) continue;
+        auto [q, row_scale] = int8_of(token, kKey + which, g);
+        std::copy(q.begin(), q.end(), int8_.begin() + row * shape_.D);
+        scales_[size_t(row)] = row_scale;
       }
   }
 
   Shape shape_;
   std::vector<Member> members_;
   Constants constants_;
+  Held held_;
   KvPlane<T> plane_;
   std::vector<T> kv_;
+  std::vector<int8_t> int8_;
+  std::vector<float> scales_;
   std::vector<std::vector<int32_t>> tables_;
   std::vector<int32_t> positions_, visible_, first_row_, n_rows_;
   std::vector<uint64_t> masks_, planned_masks_;
@@ -215,11 +220,16 @@ Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks, b
   Rows<T> rows_by_token;
   const int64_t H = shape_.H, D = shape_.D, n = n_rows();
   DeviceArray<T> q(queries()), kv(kv_), out(size_t(n * H * D));
+  DeviceArray<int8_t> int8(int8_);
+  DeviceArray<float> scales(scales_);
   DeviceArray<int32_t> positions(positions_);
   DeviceArray<uint64_t> masks(masks_);
   DeviceArray<float> values(std::vector<float>(size_t(max_parts * H * D), NAN)),
       states(std::vector<float>(size_t(max_parts * H * 2), NAN));
-  plane_.data = kv.data();
+  if (held_ == Held::kInt8)
+    plane_.int8 = int8.data(), plane_.scales = scales.data();
+  else
+    plane_.data = kv.data();
   AttentionPlan plan(limits(max_parts, min_blocks));
   for (int32_t first = 0; first < n;) {
     int32_t end = plan.build(rows(known), first);

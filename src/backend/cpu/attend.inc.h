@@ -1,44 +1,13 @@
 // Attention over tiles of kKeyTile keys, compiled by each instruction-set file for itself: included
 // inside its anonymous namespace after Lanes (16 floats: load, store, splat, add, mul, max, fma,
-// load_pair, max_of, sum_of) and kQueryBlock, kKeyGroups, kValueLanes are defined: queries, groups
+// load_part, max_of, sum_of) and kQueryBlock, kKeyGroups, kValueLanes are defined: queries, groups
 // of 16 keys and accumulators side by side. They fill the registers and are no part of any sum: a
 // score is one sum over d, an accumulator one over the keys, so a query has the same bits alone and
-// in any block. No include guard.
+// in any block. T, what keys and values are held in, is float, bf16 or int8_t: int8 ones enter the
+// sums as they are; the key's scale meets the finished score, the value's the weight. No include
+// guard.
 
-// Up to kQueryBlock queries and what of the present tile each sees: keys [from, upto), not empty.
-struct QueryBlock {
-  const float* query[kQueryBlock];
-  float* state[kQueryBlock];
-  int64_t from[kQueryBlock], upto[kQueryBlock];
-};
-using Scores = float[kKeyTile];
-// Dot products of Q queries with G groups of 16 keys: one sum each, d upward.
-template <class T, int Q, int G>
-inline void score_groups(const QueryBlock& b, const void* const* keys, int64_t D, Scores* scores) {
-  Lanes sum[Q][G];
-  PF_UNROLL for (int q = 0; q < Q; ++q) PF_UNROLL for (int g = 0; g < G; ++g) sum[q][g] =
-      splat(0.0f);
-  for (int64_t d = 0; d < D; d += 2) {
-    Lanes even[G], odd[G];
-    PF_UNROLL for (int g = 0; g < G; ++g)
-        load_pair(static_cast<const T*>(keys[g]) + d * 16, &even[g], &odd[g]);
-    PF_UNROLL for (int q = 0; q < Q; ++q) {
-      Lanes x = splat(b.query[q][d]), y = splat(b.query[q][d + 1]);
-      PF_UNROLL for (int g = 0; g < G; ++g) sum[q][g] = fma_lanes(x, even[g], sum[q][g]);
-      PF_UNROLL for (int g = 0; g < G; ++g) sum[q][g] = fma_lanes(y, odd[g], sum[q][g]);
-    }
-  }
-  PF_UNROLL for (int q = 0; q < Q; ++q) PF_UNROLL for (int g = 0; g < G; ++g)
-      store_lanes(scores[q] + 16 * g, sum[q][g]);
-}
-
-template <class T, int Q, int G>
-inline void score_keys(const QueryBlock& b, const void* const* keys, int64_t n, int64_t D,
-                       Scores* scores, int64_t at = 0) {
-  for (; n - at >= G; at += G)
-    score_groups<T, Q, G>(b, keys + at, D, reinterpret_cast<Scores*>(&scores[0][0] + 16 * at));
-  if constexpr (G > 1) score_keys<T, Q, G - 1>(b, keys, n, D, scores, at);
-}
+#include "backend/cpu/score.inc.h"
 
 // acc[16 N] = acc * keep + sum over keys [from, upto) upward of p[key] * value[key].
 template <class T, int Q, int N>
@@ -106,6 +75,10 @@ inline void attend_block(const QueryBlock& b, const void* const* keys, const voi
   for (int q = 0; q < Q; ++q) {
     weights[q] = p[q];
     keep[q] = weigh(p[q], b.from[q], b.upto[q], n_groups, b.state[q] + D, b.state[q] + D + 1);
+    if constexpr (kScaled<T>)
+      for (int64_t g = 0; g < n_groups; ++g)
+        store_lanes(p[q] + 16 * g,
+                    mul_lanes(load_lanes(p[q] + 16 * g), load_lanes(scales_of(values[g], D))));
   }
   if (begin > end) begin = end = last;  // they see nothing together
   auto add_own = [&](int q, int64_t from, int64_t upto) {

@@ -179,7 +179,7 @@ void Attention::find_keys(const KvPlane& plane, const Batch& batch, int64_t laye
 void Attention::attend_unit(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane,
                             int64_t layer, const Unit& unit, int64_t kv_head, const float* queries,
                             int64_t ldq, Work* work) {
-  auto attend = plane.f32() ? kernels.attend_f32 : kernels.attend_bf16;
+  auto attend = kernels.attend[static_cast<int>(plane.type())];
   int64_t heads = n_heads_ / n_kv_heads_, head = kv_head * heads;
   int64_t begin = unit.split * kSplit, furthest = begin;
   std::span<const int32_t> rows(&unit_rows_[static_cast<size_t>(unit.first_row)],

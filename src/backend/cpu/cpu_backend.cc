@@ -15,19 +15,31 @@ const char* weights_name(CpuOptions::Weights w) {
   return kNames[static_cast<int>(w)];
 }
 
+KvType kv_type(const CpuOptions& o) {
+  if (o.int8_kv) return KvType::kInt8;
+  return o.weights == CpuOptions::Weights::kF32 ? KvType::kF32 : KvType::kBf16;
+}
+
+const char* kv_name(KvType t) {
+  constexpr const char* kNames[] = {"fp32", "bf16", "int8"};
+  return kNames[static_cast<int>(t)];
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(CpuModel model, const CpuOptions& options, ThreadPool& pool)
       : options_(options),
         pool_(pool),
         model_(std::move(model)),
-        plane_(model_.L, options.n_blocks, model_.G, options.block_tokens, model_.D, model_.f32),
+        plane_(model_.L, options.n_blocks, model_.G, options.block_tokens, model_.D,
+               kv_type(options)),
         forward_(model_, options_, pool, &plane_),
         levels_(draft_device()),
         kept_(static_cast<size_t>(model_.takes_hidden() ? options.n_blocks : 0) * sizeof(float) *
               static_cast<size_t>(options.hidden_of.width)) {
     info_.device = std::string("cpu (") + model_.kernels->name + ")";
     info_.dtype = weights_name(options.weights);
+    info_.kv_dtype = kv_name(plane_.type());
     info_.vocabulary_size = model_.V;
     info_.max_context = options.max_context;
     for (const CpuLayer& l : model_.layers)

@@ -14,13 +14,9 @@
 namespace pf {
 
 struct CpuOptions {
-  enum class Weights {
-    kF32,
-    kBf16,
-    kInt8,
-    kInt4
-  };  // of the matrices; KV: f32 with kF32, else bf16
+  enum class Weights { kF32, kBf16, kInt8, kInt4 };  // of the matrices
   Weights weights = Weights::kBf16;
+  bool int8_kv = false;  // KV in int8 with a scale per token and head; else f32 with kF32, or bf16
   int32_t n_blocks = 0;
   int32_t block_tokens = 16;
   int32_t max_rows = 512;  // T of a forward pass

@@ -76,7 +76,8 @@ Footprint cpu_footprint(const Model& model, const Model* embedding_of, const Cpu
   if (!is_float || !head_is_embedding(model, embedding_of))
     f.weight_bytes += m.embedding_rows * m.E * number_bytes;
   if (m.takes_hidden()) f.weight_bytes += matrix(m.E, model.fc.cols());
-  f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * m.D * number_bytes +
+  // Numbers, a scale for each row of int8, and the state that a head keeps.
+  f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * (o.int8_kv ? m.D + 4 : m.D * number_bytes) +
                      static_cast<int64_t>(float_bytes(m.hidden_width));
   f.scratch_bytes = static_cast<int64_t>(cpu_scratch_bytes(m, o, n_threads).total);
   return f;

@@ -55,6 +55,10 @@ struct GemmArgs {
 };
 using GemmKernel = void (*)(const GemmArgs&);
 
+// What keys and values are held in. kInt8: a row of one token and KV head is d = q * scale, q in
+// -127..127, scale = max |d| / 127.
+enum class KvType { kF32, kBf16, kInt8 };
+
 // Queries of one KV head over keys that lie in groups of 16, the first of them at an absolute
 // multiple of kKeyTile.
 struct AttendArgs {
@@ -62,9 +66,11 @@ struct AttendArgs {
   const int32_t *from, *upto;   // [n_queries]: the query sees keys [from, upto) of these
   float* const* states;         // [n_queries]: acc[D], max, sum; continued
   int64_t n_queries;
-  int64_t head_width;         // D, a multiple of 16 up to 256
-  const void* const* keys;    // [groups]: [D / 2][16] pairs of bf16, or [D][16] floats
-  const void* const* values;  // [groups]: [16][D]
+  int64_t head_width;  // D, a multiple of 16 up to 256
+  // [groups]: [D][16] floats, [D / 2][16] pairs of bf16, or [D / 4][16] quads of int8 and behind
+  // them f32 scales [16]
+  const void* const* keys;
+  const void* const* values;  // [groups]: [16][D], with int8 f32 scales [16] behind
   int64_t n_keys;             // what stands beyond it in the last group is read and left out
 };
 inline constexpr int64_t kKeyTile = 64;  // keys whose softmax is folded at once
@@ -78,8 +84,7 @@ struct CpuKernels {
   // of weights runs at the memory's speed. More rows stand in chunks of many_rows, and several
   // tiles share each load of activations.
   int few_rows[4], many_rows[4];
-  void (*attend_bf16)(const AttendArgs&);
-  void (*attend_f32)(const AttendArgs&);
+  void (*attend[3])(const AttendArgs&);  // [KvType]
   // x [n] -> out [n], out = x / rms(x) * weight. Sums in order of k in 16 lanes.
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int64_t n, float* out);
   // out [n] = silu(gate) * up

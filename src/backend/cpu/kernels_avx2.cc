@@ -141,18 +141,31 @@ inline __m256 widen(const bf16* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
 }
 inline Lanes load_lanes(const bf16* p) { return {widen(p), widen(p + 8)}; }
-inline void load_pair(const bf16* p, Lanes* even, Lanes* odd) {
-  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-  const __m256i* from = reinterpret_cast<const __m256i*>(p);
-  __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1);
-  *even = {_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
-           _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
-  *odd = {_mm256_castsi256_ps(_mm256_and_si256(a, high)),
-          _mm256_castsi256_ps(_mm256_and_si256(b, high))};
+inline __m256 widen(const int8_t* p) {
+  __m128i v = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v));
 }
-inline void load_pair(const float* p, Lanes* even, Lanes* odd) {
-  *even = load_lanes(p);
-  *odd = load_lanes(p + 16);
+inline Lanes load_lanes(const int8_t* p) { return {widen(p), widen(p + 8)}; }
+// Part kPart of 16 words of keys.
+template <int kPart>
+inline __m256 part_of(__m256i v, bf16) {
+  if constexpr (kPart == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
+  return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+template <int kPart>
+inline __m256 part_of(__m256i v, int8_t) {
+  if constexpr (kPart < 3) v = _mm256_slli_epi32(v, 24 - 8 * kPart);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(v, 24));
+}
+template <int kPart>
+inline __m256 part_of(__m256i v, float) {
+  return _mm256_castsi256_ps(v);
+}
+template <int kPart, class T>
+inline Lanes load_part(const T* p) {
+  const __m256i* from = reinterpret_cast<const __m256i*>(p);
+  return {part_of<kPart>(_mm256_loadu_si256(from), T{}),
+          part_of<kPart>(_mm256_loadu_si256(from + 1), T{})};
 }
 inline void store_lanes(float* p, Lanes v) {
   _mm256_storeu_ps(p, v.a);

@@ -154,14 +154,26 @@ inline Lanes load_lanes(const bf16* p) {
   __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
 }
-inline void load_pair(const bf16* p, Lanes* even, Lanes* odd) {
-  __m512i v = _mm512_loadu_si512(p);
-  *even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
-  *odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+inline Lanes load_lanes(const int8_t* p) {
+  __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v));
 }
-inline void load_pair(const float* p, Lanes* even, Lanes* odd) {
-  *even = load_lanes(p);
-  *odd = load_lanes(p + 16);
+// Part kPart of 16 words of keys.
+template <int kPart>
+inline Lanes load_part(const bf16* p) {
+  __m512i v = _mm512_loadu_si512(p);
+  if constexpr (kPart == 0) return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+  return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+template <int kPart>
+inline Lanes load_part(const int8_t* p) {
+  __m512i v = _mm512_loadu_si512(p);
+  if constexpr (kPart < 3) v = _mm512_slli_epi32(v, 24 - 8 * kPart);
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(v, 24));
+}
+template <int kPart>
+inline Lanes load_part(const float* p) {
+  return load_lanes(p);
 }
 inline void store_lanes(float* p, Lanes v) { _mm512_storeu_ps(p, v); }
 inline Lanes add_lanes(Lanes a, Lanes b) { return _mm512_add_ps(a, b); }

@@ -112,15 +112,18 @@ inline Lanes load_lanes(const bf16* p) {
   for (int i = 0; i < 16; ++i) r.v[i] = to_float(p[i]);
   return r;
 }
-inline void load_pair(const bf16* p, Lanes* even, Lanes* odd) {
-  for (int i = 0; i < 16; ++i) {
-    even->v[i] = to_float(p[2 * i]);
-    odd->v[i] = to_float(p[2 * i + 1]);
-  }
+inline Lanes load_lanes(const int8_t* p) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.v[i] = static_cast<float>(p[i]);
+  return r;
 }
-inline void load_pair(const float* p, Lanes* even, Lanes* odd) {
-  *even = load_lanes(p);
-  *odd = load_lanes(p + 16);
+// Part kPart of 16 words of keys.
+template <int kPart, class T>
+inline Lanes load_part(const T* p) {
+  constexpr int kParts = 4 / sizeof(T);
+  T part[16];
+  for (int i = 0; i < 16; ++i) part[i] = p[kParts * i + kPart];
+  return load_lanes(part);
 }
 inline void store_lanes(float* p, const Lanes& r) { std::memcpy(p, r.v, sizeof(r.v)); }
 inline Lanes add_lanes(Lanes a, const Lanes& b) {

@@ -116,8 +116,9 @@ CpuKernels make_table(const char* name) {
     k.few_rows[f] = is_float ? kFewFloat : kFewInt;
     k.many_rows[f] = is_float ? kManyFloat : kManyInt;
   }
-  k.attend_bf16 = attend<bf16>;
-  k.attend_f32 = attend<float>;
+  k.attend[static_cast<int>(KvType::kF32)] = attend<float>;
+  k.attend[static_cast<int>(KvType::kBf16)] = attend<bf16>;
+  k.attend[static_cast<int>(KvType::kInt8)] = attend<int8_t>;
   k.rms_norm = rms_norm;
   k.silu_mul = silu_mul;
   k.pack_row = pack_row;

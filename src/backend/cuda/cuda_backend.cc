@@ -58,6 +58,9 @@ class CudaBackend final : public Backend {
     info_.dtype = options.int4                                    ? "int4"
                   : options.numbers == CudaOptions::Numbers::kF16 ? "fp16"
                                                                   : "bf16";
+    info_.kv_dtype = options.int8_kv                                 ? "int8"
+                     : options.numbers == CudaOptions::Numbers::kF16 ? "fp16"
+                                                                     : "bf16";
     info_.vocabulary_size = model_.V;
     info_.max_context = options.max_context;
     info_.bytes_per_step = model_.bytes_per_step();

@@ -19,7 +19,8 @@ struct CudaOptions {
   // Activations, KV and 16-bit weights.
   enum class Numbers { kF16, kBf16 };
   Numbers numbers = Numbers::kBf16;
-  bool int4 = false;  // matrices in groups of 32; 4-bit files are kept as they are
+  bool int8_kv = false;  // KV in int8 with a scale per token and head
+  bool int4 = false;     // matrices in groups of 32; 4-bit files are kept as they are
   int32_t n_blocks = 0;
   int32_t block_tokens = 16;
   int32_t max_rows = 512;  // T of a forward pass

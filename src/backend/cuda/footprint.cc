@@ -80,7 +80,8 @@ Footprint cuda_footprint(const Model& model, const Model* embedding_of, const Cu
   const ModelShape m = shape_of(model, embedding_of);
   Footprint f;
   f.weight_bytes = weight_bytes(model, head_of(model, embedding_of), m, o.int4);
-  f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * m.D * 2 + m.hidden_width * 2;
+  f.kv_block_bytes =
+      m.L * 2 * m.G * o.block_tokens * kv_row_bytes(m.D, o.int8_kv) + m.hidden_width * 2;
   f.scratch_bytes = forward_bytes(m, o) + hidden_bytes(m, o) + judge_bytes(m, o) +
                     draft_bytes(m, o) + static_cast<int64_t>(kMoveStaging);
   f.graph_bytes = o.graphs ? kGraphNodes * kGraphNodeBytes : 0;

@@ -30,6 +30,12 @@ DeviceBuffer<int32_t> counting(int32_t n, int32_t step, int32_t first) {
   return out;
 }
 
+// Rows of D that the plane has room for: a key and a value of each slot, layer and KV head.
+template <class A>
+int64_t kv_rows(const CudaModel<A>& m, const CudaOptions& o) {
+  return m.L * o.n_blocks * 2 * m.G * o.block_tokens;
+}
+
 }  // namespace
 
 template <class A>
@@ -41,9 +47,17 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       graphs_(graphs),
       blas_(o.blas),
       stream_(stream),
-      n_thread_blocks_(n_attention_blocks(m.D, n_multiprocessors())),
-      kv_(m.L * o.n_blocks * 2 * m.G * o.block_tokens * m.D),
-      plane_{kv_.data(), m.L, o.n_blocks, m.G, o.block_tokens, m.D},
+      n_thread_blocks_(n_attention_blocks(m.D, o.int8_kv, n_multiprocessors())),
+      kv_(static_cast<size_t>(kv_rows(m, o) * m.D) * (o.int8_kv ? 1 : sizeof(A))),
+      kv_scales_(o.int8_kv ? kv_rows(m, o) : 0),
+      plane_{o.int8_kv ? nullptr : kv_.as<A>(),
+             m.L,
+             o.n_blocks,
+             m.G,
+             o.block_tokens,
+             m.D,
+             o.int8_kv ? kv_.as<int8_t>() : nullptr,
+             kv_scales_.data()},
       staging_(kForwardStaging),
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
                m.sliding_window, n_attention_parts(o), n_thread_blocks_, m.first_position()}),
@@ -71,7 +85,8 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
   const auto n_taps = o.keep_hidden ? static_cast<int32_t>(tap_layers_.size()) : 0;
   for (int32_t i = 0; i < n_taps; ++i) tap_rows_.push_back(counting(max_rows_, n_taps, i));
   // A tile of keys is read whole; what no sequence has written must be finite.
-  cuda_check(cudaMemsetAsync(kv_.data(), 0, kv_.bytes(), stream_));
+  cuda_check(cudaMemsetAsync(kv_.as(), 0, kv_.bytes(), stream_));
+  if (o.int8_kv) cuda_check(cudaMemsetAsync(kv_scales_.data(), 0, kv_scales_.bytes(), stream_));
   // Attention is planned for nodes that the draft may turn out not to have: it reads their queries.
   cuda_check(cudaMemsetAsync(queries_.data(), 0, queries_.bytes(), stream_));
 }

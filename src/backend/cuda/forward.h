@@ -44,7 +44,7 @@ class CudaForward {
   kernels::KvPlane<A> plane() const { return plane_; }
   int32_t max_rows() const { return max_rows_; }
   int64_t kv_bytes() const {  // with the states that a head keeps for its blocks
-    return static_cast<int64_t>(kv_.bytes()) + head_input_.kept_bytes();
+    return static_cast<int64_t>(kv_.bytes() + kv_scales_.bytes()) + head_input_.kept_bytes();
   }
   int64_t scratch_bytes() const;
 
@@ -76,7 +76,8 @@ class CudaForward {
   const Blas blas_;  // empty: no library
   const cudaStream_t stream_;
   const int32_t n_thread_blocks_;  // that fill the device
-  DeviceBuffer<A> kv_;
+  DeviceMemory kv_;
+  DeviceBuffer<float> kv_scales_;  // of int8
   kernels::KvPlane<A> plane_;
 
   Staging staging_;

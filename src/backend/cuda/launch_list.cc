@@ -14,7 +14,7 @@ LaunchList::LaunchList(const Model& model, const Model* embedding_of, const Cuda
     : model_(model),
       m_(shape_of(model, embedding_of)),
       options_(o),
-      n_thread_blocks_(n_attention_blocks(m_.D, n_multiprocessors)),
+      n_thread_blocks_(n_attention_blocks(m_.D, o.int8_kv, n_multiprocessors)),
       plan_({static_cast<int32_t>(m_.H), static_cast<int32_t>(m_.G), o.block_tokens,
              static_cast<int32_t>(model.config.sliding_window), n_attention_parts(o),
              n_thread_blocks_}) {}
@@ -48,7 +48,8 @@ void LaunchList::begin_pass(const Batch& batch, int64_t T, int64_t R) {
   attention_.clear();
   for (int32_t first = 0; first < batch.n_rows();) {
     const int32_t end = plan_.build(rows, first);
-    attention_.push_back(attention_cost(plan_, batch.n_rows(), m_.H, m_.G, m_.D, n_thread_blocks_));
+    attention_.push_back(attention_cost(plan_, batch.n_rows(), m_.H, m_.G, m_.D,
+                                        kv_row_bytes(m_.D, options_.int8_kv), n_thread_blocks_));
     // The last plan's combination sees the padding too.
     const int64_t behind = end == batch.n_rows() ? T : end;
     attention_.push_back(attention_combine_cost(plan_, behind - first, m_.H, m_.D));
@@ -70,7 +71,9 @@ LaunchCost LaunchList::product(int64_t T, Tensors tensors, int64_t y_bytes, bool
 void LaunchList::embed() { add(gather_rows_cost(T_, m_.E, 2, 4)); }
 void LaunchList::prepare_angles() { add(rope_angles_cost(T_, m_.D)); }
 void LaunchList::norm(int64_t, LayerNorm) { add(rms_norm_cost(T_, m_.E)); }
-void LaunchList::rotate_and_store(int64_t) { add(rope_kv_write_cost(T_, m_.H, m_.G, m_.D, 4)); }
+void LaunchList::rotate_and_store(int64_t) {
+  add(rope_kv_write_cost(T_, m_.H, m_.G, m_.D, 4, kv_row_bytes(m_.D, options_.int8_kv)));
+}
 void LaunchList::attend(int64_t) {
   for (const LaunchCost& c : attention_) add(c);
 }

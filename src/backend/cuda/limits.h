@@ -20,8 +20,13 @@ inline int32_t n_attention_parts(const CudaOptions& o) {
 inline int32_t n_max_rows(const CudaOptions& o) { return std::max(o.max_rows, o.head_chunk_rows); }
 
 // Blocks of threads that attention runs with (kernels/attention.h).
-inline int32_t n_attention_blocks(int64_t head_width, int32_t n_multiprocessors) {
-  return (head_width == 64 ? 3 : 2) * n_multiprocessors;
+inline int32_t n_attention_blocks(int64_t head_width, bool int8_kv, int32_t n_multiprocessors) {
+  return (head_width == 64 && !int8_kv ? 3 : 2) * n_multiprocessors;
+}
+
+// Bytes of a key or value of one head as it is stored: numbers, and a scale behind int8.
+inline int64_t kv_row_bytes(int64_t head_width, bool int8_kv) {
+  return int8_kv ? head_width + 4 : 2 * head_width;
 }
 
 // Rows that n are padded to, so that few shapes arise for graphs; 0: so many are launched one by
