@@ -40,7 +40,8 @@ class ScriptedBackend final : public Backend {
   }
   void score(std::span<const ScoreJob>, std::span<TokenLogprob>) override {}
   void read_logits(int32_t, int32_t, View<float, 2>) override {}
-  std::span<const float> hidden(int32_t) const override { return {}; }
+  HiddenStates hidden_states() const override { return {}; }
+  void keep_hidden(std::span<const HiddenKeep>) override {}
   void propose(std::span<const ProposeJob>, std::span<DraftTree>) override {}
   void propose_early(int32_t, std::span<const ProposeJob>, std::span<DraftTree>) override {}
   void copy_blocks(std::span<const BlockCopy> copies) override {

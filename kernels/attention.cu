@@ -146,7 +146,8 @@ __device__ void Work<T, D, kWide>::start(const Params<T>& p, const AttentionItem
       head[h] = kv_head * heads + m % heads;
       part[h] = at.part;
       last[h] = p.work.positions[at.row];
-      first[h] = p.window > 0 ? last[h] + 1 - p.window : 0;
+      first[h] = p.work.counts->first_position;
+      if (p.window > 0) first[h] = ::max(first[h], last[h] + 1 - p.window);
     }
   }
 }

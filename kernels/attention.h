@@ -11,7 +11,8 @@ namespace pf::kernels {
 struct AttentionWork {
   struct Counts {
     int32_t n_items = 0, unit_tokens = kSplitTokens;
-    int32_t first_item = 0;  // of `items`
+    int32_t first_item = 0;      // of `items`
+    int32_t first_position = 0;  // AttentionLimits::first_position
   };
   const Counts* counts = nullptr;
   const AttentionItem* items = nullptr;

@@ -62,7 +62,8 @@ struct AttentionLimits {
   int32_t block_tokens = 16;            // P
   int32_t sliding_window = 0;           // tokens that a row sees, itself included; 0: all
   int32_t max_parts = 1;                // partial results that there is memory for
-  int32_t min_blocks = 1;  // blocks of threads that fill the device: below it, units are splits
+  int32_t min_blocks = 1;      // blocks of threads that fill the device: below it, units are splits
+  int32_t first_position = 0;  // keys before it do not exist; no row stands there
 };
 
 // One thread uses it. After warm-up it allocates nothing.
@@ -83,6 +84,7 @@ class AttentionPlan {
   std::span<const AttentionRowParts> row_parts() const { return row_parts_; }  // [end - first_row]
   std::span<const int32_t> tables() const { return tables_; }
   int32_t unit_tokens() const { return unit_; }
+  int32_t first_position() const { return limits_.first_position; }
   int32_t n_parts() const { return n_parts_; }
 
  private:

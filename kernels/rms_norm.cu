@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/cuda.h"
+#include "kernels/common/block_sum.cuh"
 #include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/rms_norm.h"
@@ -13,17 +14,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWidth = 4;  // floats of a 16-byte load
-
-// The sum over the block, the same in every thread. Once per kernel: it does not wait at its end.
-__device__ float block_sum(float x) {
-  __shared__ float of_warp[kThreads / 32];
-  for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(~0u, x, lane);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
-  __syncthreads();
-  float sum = 0;
-  for (float s : of_warp) sum += s;
-  return sum;
-}
 
 // grid (T), block (kThreads). Where X may be written, x += the sum of the partials first.
 template <class A, class X>
@@ -51,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (float v : a.v) squares = __fmaf_rn(v, v, squares);
   }
-  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(E) + epsilon);
+  const float scale = rsqrtf(block_sum<kThreads>(squares) / static_cast<float>(E) + epsilon);
 
   // 2. scale and write
   for (int e = threadIdx.x * kWidth; e < E; e += kThreads * kWidth) {

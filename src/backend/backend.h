@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/hidden.h"
 #include "base/view.h"
 #include "batch/batch.h"
 #include "sampling/accept.h"
@@ -43,9 +44,9 @@ struct ProposeJob {
   // Position in the text less that in this model's slots, where it sees a window of the text: the
   // noise of a token belongs to its place in the text.
   int64_t offset = 0;
-  // f32 [committed, E]: the target's hidden state of the token before each. Only for a head over
-  // hidden states; null else. Its rows begin at slot 1, where the second token is fed.
-  const float* hidden = nullptr;
+  // [committed]: where the target's hidden state of the token before each lies. Only for a head
+  // over hidden states; empty else. Its rows begin at slot 1, where the second token is fed.
+  std::span<const HiddenRef> hidden;
   std::span<const BlockId> blocks;         // slots for catch-up and nodes are reserved
   int32_t n_draft = 0;                     // nodes wanted; 0: only catch up
   std::span<const int32_t> widths;         // empty: a chain of n_draft
@@ -85,9 +86,11 @@ class Backend {
   // tokens that a reduced head lacks.
   virtual void read_logits(int32_t first, int32_t n, View<float, 2> out) = 0;
 
-  // The hidden state [E] behind the final norm of any row of the last forward. Requires: made to
-  // keep them.
-  virtual std::span<const float> hidden(int32_t row) const = 0;
+  // The hidden states of all rows of the last forward. Requires: made to keep them.
+  virtual HiddenStates hidden_states() const = 0;
+  // For a head over its target's hidden states: they are kept beside the blocks of its KV plane,
+  // one for each, and copied with them.
+  virtual void keep_hidden(std::span<const HiddenKeep> keeps) = 0;
 
   // Drafts for several sequences at once; trees in the jobs' order (cleared first). The jobs' own
   // K and V are written to this backend's plane.

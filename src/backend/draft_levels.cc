@@ -4,67 +4,110 @@
 
 namespace pf {
 
-void DraftLevels::grow(const Device& device, std::span<const ProposeJob> jobs,
-                       std::span<DraftTree> trees) {
-  growing_.clear();
+size_t DraftLevels::n_together(std::span<const ProposeJob> jobs, size_t first, int64_t max_rows) {
+  size_t end = first;
+  int64_t n = 0;
+  do n += rows_of(jobs[end++]);
+  while (end < jobs.size() && n + rows_of(jobs[end]) <= max_rows);
+  return end - first;
+}
+
+void DraftLevels::grow(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  for (size_t first = 0; first < jobs.size();) {
+    size_t n = n_together(jobs, first, device_.max_rows);
+    grow_together(jobs.subspan(first, n), trees.subspan(first, n));
+    first += n;
+  }
+}
+
+void DraftLevels::grow_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  for (size_t j = 0; j < jobs.size(); ++j) trees[j].clear();
+  run_committed(jobs);
+  for (int32_t depth = 1; n_growing_ > 0; ++depth) {
+    grow_level(jobs, trees, depth);
+    if (n_growing_ > 0) feed_level(jobs, trees);
+  }
+}
+
+void DraftLevels::run_committed(std::span<const ProposeJob> jobs) {
+  n_growing_ = 0;
+  if (growing_.size() < jobs.size()) growing_.resize(jobs.size());
   batch_.clear();
+  hidden_.clear();
   for (size_t j = 0; j < jobs.size(); ++j) {
-    trees[j].clear();
-    batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks,
-               jobs[j].n_draft > 0 ? Batch::Logits::kLast : Batch::Logits::kNone);
-    if (jobs[j].n_draft > 0)
-      growing_.push_back(
-          {j, {DraftTree::kRoot}, static_cast<int32_t>(batch_.logit_rows.size()) - 1});
+    const ProposeJob& job = jobs[j];
+    batch_.add(job.committed, job.base, nullptr, job.blocks,
+               job.n_draft > 0 ? Batch::Logits::kLast : Batch::Logits::kNone);
+    hidden_.insert(hidden_.end(), job.hidden.begin(), job.hidden.end());
+    if (job.n_draft <= 0) continue;
+    Growth& g = growing_[n_growing_++];
+    g.job = j;
+    g.open.assign(1, DraftTree::kRoot);
+    g.row_of_node_0 = static_cast<int32_t>(batch_.logit_rows.size()) - 1 - DraftTree::kRoot;
   }
-  device.forward(batch_);
-  for (int32_t depth = 1; !growing_.empty(); ++depth) {
-    size_t n_left = 0;
-    for (Growth& g : growing_) {
-      top_.resize(std::max(top_.size(), g.open.size()));
-      device.list(g.first_logit_row, static_cast<int32_t>(g.open.size()),
-                  std::span(top_).first(g.open.size()));
-      if (grow_one(jobs[g.job], &g, depth, &trees[g.job])) std::swap(growing_[n_left++], g);
-    }
-    growing_.resize(n_left);
-    if (growing_.empty()) return;
-    feed_level(device, jobs, trees, depth);
-    device.forward(batch_);
-  }
+  device_.forward(batch_, hidden_);
+}
+
+void DraftLevels::feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees) {
+  batch_.clear();
+  hidden_.clear();
+  for (Growth& g : growing()) feed_one(jobs[g.job], trees[g.job], &g);
+  device_.forward(batch_, hidden_);
 }
 
 // A chain's node is a plain row behind what is there; a tree is fed with its root again, so that
-// its nodes lie behind it.
-void DraftLevels::feed_level(const Device& device, std::span<const ProposeJob> jobs,
-                             std::span<const DraftTree> trees, int32_t depth) {
-  batch_.clear();
-  auto translate = [&](size_t first_row) {
-    if (device.fed_as.empty()) return;
-    for (size_t r = first_row; r < batch_.tokens.size(); ++r)
-      batch_.tokens[r] = device.fed_as[static_cast<size_t>(batch_.tokens[r])];
-  };
-  for (Growth& g : growing_) {
-    const ProposeJob& job = jobs[g.job];
-    const DraftTree& tree = trees[g.job];
-    int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
-    if (job.widths.empty()) {
-      batch_.add(std::span(tree.tokens).last(1), last + depth, nullptr, job.blocks,
-                 Batch::Logits::kLast);
-      translate(batch_.tokens.size() - 1);
-      g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
-    } else {
-      g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) + 1 + g.open.front();
-      batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
-      translate(batch_.tokens.size() - static_cast<size_t>(tree.size()));
-    }
+// its nodes lie behind it. A head makes a node's row with what it said of the node above.
+void DraftLevels::feed_one(const ProposeJob& job, const DraftTree& tree, Growth* g) {
+  int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
+  const bool chain = job.widths.empty();
+  const int32_t first = chain ? tree.size() - 1 : 0;
+  if (!job.hidden.empty()) {
+    if (!chain) hidden_.push_back(job.hidden.back());
+    for (int32_t n = first; n < tree.size(); ++n)
+      hidden_.push_back(
+          {HiddenRef::In::kOwn, g->row_of_node_0 + tree.parents[static_cast<size_t>(n)]});
   }
+  if (chain)
+    batch_.add(std::span(tree.tokens).last(1), last + tree.depth(), nullptr, job.blocks,
+               Batch::Logits::kLast);
+  else
+    batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
+  g->row_of_node_0 = static_cast<int32_t>(batch_.logit_rows.size()) - tree.size();
+  if (device_.fed_as.empty()) return;
+  for (int32_t& token : std::span(batch_.tokens).last(static_cast<size_t>(tree.size() - first)))
+    token = device_.fed_as[static_cast<size_t>(token)];
 }
 
-// Adds one level to a draft; false when it is complete.
-bool DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, DraftTree* tree) {
-  std::vector<int32_t> level;
+void DraftLevels::grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees,
+                             int32_t depth) {
+  rows_.clear();
+  for (Growth& g : growing()) {
+    g.first_list = rows_.size();
+    for (int32_t node : g.open) rows_.push_back(g.row_of_node_0 + node);
+  }
+  if (top_.size() < rows_.size()) top_.resize(rows_.size());
+  device_.list(rows_, std::span(top_).first(rows_.size()));
+  const auto some = [&](int thread, int n_threads) {
+    for (auto i = static_cast<size_t>(thread); i < n_growing_; i += static_cast<size_t>(n_threads))
+      grow_one(jobs[growing_[i].job], &growing_[i], depth, &trees[growing_[i].job]);
+  };
+  if (device_.pool == nullptr)
+    some(0, 1);
+  else
+    device_.pool->run([&](int thread) { some(thread, device_.pool->size()); });
+  size_t kept = 0;
+  for (size_t i = 0; i < n_growing_; ++i)
+    if (!growing_[i].complete) std::swap(growing_[kept++], growing_[i]);
+  n_growing_ = kept;
+}
+
+// Adds one level to a draft.
+void DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, DraftTree* tree) const {
+  g->next.clear();
   int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth - 1)];
   for (size_t i = 0; i < g->open.size(); ++i) {
-    if (top_[i].empty()) continue;  // a draft that is ill proposes nothing
+    const std::vector<TokenProbability>& top = top_[g->first_list + i];
+    if (top.empty()) continue;  // a draft that is ill proposes nothing
     GrowthPoint at{g->open[i],
                    job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
                    job.n_generated + depth - 1,
@@ -73,12 +116,13 @@ bool DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, Draf
                    job.counts,
                    job.key,
                    job.policy.rule == Acceptance::kCoupled};
-    int32_t n = add_children(at, top_[i], std::min(width, job.n_draft - tree->size()), tree);
-    for (int32_t c = tree->size() - n; c < tree->size(); ++c) level.push_back(c);
+    int32_t n = add_children(at, top, std::min(width, job.n_draft - tree->size()), tree);
+    for (int32_t c = tree->size() - n; c < tree->size(); ++c) g->next.push_back(c);
   }
-  g->open = level;
+  std::swap(g->open, g->next);
   size_t depths = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
-  return !level.empty() && tree->size() < job.n_draft && static_cast<size_t>(depth) < depths;
+  g->complete =
+      g->open.empty() || tree->size() >= job.n_draft || static_cast<size_t>(depth) >= depths;
 }
 
 }  // namespace pf

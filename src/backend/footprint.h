@@ -10,7 +10,7 @@ namespace pf {
 // and options BackendInfo says the same once it is made (but for what grows with the first steps).
 struct Footprint {
   int64_t weight_bytes = 0;
-  int64_t kv_block_bytes = 0;  // one block of tokens, all layers
+  int64_t kv_block_bytes = 0;  // one block of tokens, all layers; a head's kept state too
   int64_t scratch_bytes = 0;   // of a step
   int64_t graph_bytes = 0;     // set aside for the driver: BackendInfo counts it as scratch
 };
@@ -21,27 +21,41 @@ struct ModelShape {
   int64_t V = 0;               // of the logits that sampling sees
   int64_t head_rows = 0;       // of the head; below V where the vocabulary is reduced
   int64_t embedding_rows = 0;  // V'
-  bool takes_hidden = false;
+  HeadKind head_kind = HeadKind::kNone;
+  int64_t hidden_width = 0;  // Model::hidden_width
 
+  bool takes_hidden() const { return head_kind != HeadKind::kNone; }
   int64_t qkv_width() const { return (H + 2 * G) * D; }
+  int64_t qkv_input(int64_t layer) const {  // what q, k and v of it read
+    return layer == 0 && head_kind == HeadKind::kEagle3 ? 2 * E : E;
+  }
 };
+
+// The head, which may be the target's.
+inline const Tensor& head_of(const Model& m, const Model* embedding_of) {
+  return (m.shares_head ? *embedding_of : m).head;
+}
 
 // Whether the rows of the head are those of the embedding, so that one copy serves for both. The
 // addresses alone do not tell: a Model of shapes has one for all its matrices.
-inline bool head_is_embedding(const Model& m) {
-  return m.config.tied_head && m.head.data.data() == m.embedding.data.data();
+inline bool head_is_embedding(const Model& m, const Model* embedding_of) {
+  const Model &head = m.shares_head ? *embedding_of : m,
+              &embedding = m.shares_embedding ? *embedding_of : m;
+  return &head == &embedding && head.config.tied_head &&
+         head.head.data.data() == embedding.embedding.data.data();
 }
 
-// `embedding_of`: the target whose embedding a draft uses; null else.
+// `embedding_of`: the target whose embedding or head a draft uses; null else.
 inline ModelShape shape_of(const Model& m, const Model* embedding_of) {
   const ModelConfig& c = m.config;
   ModelShape s{c.n_layers, c.width, c.ffn_width, c.n_heads, c.n_kv_heads, c.head_width};
-  s.head_rows = m.head.rows();
-  s.V = m.head_tokens.empty() ? m.head.rows()
+  s.head_rows = head_of(m, embedding_of).rows();
+  s.V = m.head_tokens.empty() ? s.head_rows
         : embedding_of        ? embedding_of->config.vocabulary_size
-                              : c.vocabulary_size;
+                              : c.n_tokens;
   s.embedding_rows = (m.shares_embedding ? *embedding_of : m).embedding.rows();
-  s.takes_hidden = m.takes_hidden();
+  s.head_kind = m.head_kind;
+  s.hidden_width = m.hidden_width();
   return s;
 }
 

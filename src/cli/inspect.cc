@@ -36,6 +36,23 @@ std::string shape_of(const Tensor& t) {
   return "[" + text + "]";
 }
 
+// What a head over hidden states reads.
+void print_head(const Model& m) {
+  row("drafts as", "eagle");
+  if (m.head_kind == HeadKind::kEagle) {
+    row("kind", m.embedding_norm.empty() ? "EAGLE: a head over the target's last hidden state"
+                                         : "EAGLE with norms in front: a head over the target's "
+                                           "last hidden state");
+    return;
+  }
+  std::string layers;
+  for (int32_t layer : m.config.tap_layers)
+    layers += (layers.empty() ? "" : ", ") + std::to_string(layer);
+  row("kind", "EAGLE-3: a head over hidden states of several of the target's layers");
+  row("hidden states", std::to_string(m.hidden_width()) + " values in all, in front of layers " +
+                           (layers.empty() ? "2, L / 2 and L - 3 of the target's L" : layers));
+}
+
 void print_config(const std::string& path, const Model& m) {
   const ModelConfig& c = m.config;
   std::printf("%s\n", path.c_str());
@@ -49,9 +66,11 @@ void print_config(const std::string& path, const Model& m) {
   row("max_position_embeddings", std::to_string(c.max_context));
   row("rope_theta", c.rope_theta > 0 ? number(c.rope_theta) : "missing");
   if (c.sliding_window > 0) row("sliding window", std::to_string(c.sliding_window));
-  row("head", m.head_tokens.empty() ? (c.tied_head ? "tied to the embedding" : "of its own")
-                                    : "of a reduced vocabulary");
-  if (m.takes_hidden()) row("input", "the target's hidden states: it drafts as eagle");
+  row("head", m.shares_head            ? "none: the target's is used"
+              : !m.head_tokens.empty() ? "of a reduced vocabulary"
+              : c.tied_head            ? "tied to the embedding"
+                                       : "of its own");
+  if (m.takes_hidden()) print_head(m);
   if (m.shares_embedding) row("embedding", "none: the target's is used");
   int64_t kv = c.n_layers * 2 * c.n_kv_heads * c.head_width * 2;
   row("KV per token (16 bit)", std::to_string(kv) + " bytes");

@@ -31,13 +31,13 @@ CpuOptions cpu_options(const EngineOptions& options, const ResidentModel& r) {
   o.max_rows = r.max_rows;
   o.max_context = r.max_context;
   o.keep_hidden = r.keep_hidden;
+  o.tap_layers = r.tap_layers;
+  o.hidden_of = r.hidden_of;
   return o;
 }
 
 Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const ResidentModel& r,
                                          ThreadPool& pool) {
-  if (r.keep_hidden)
-    return invalid("the CUDA backend keeps no hidden states for a head; use --device cpu");
   return make_cuda_backend(*r.model, r.embedding_of, cuda_options(options, r), pool);
 }
 
@@ -53,6 +53,9 @@ CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& r) {
   o.max_rows = r.max_rows;
   o.max_context = r.max_context;
   o.graphs = options.cuda_graphs;
+  o.keep_hidden = r.keep_hidden;
+  o.tap_layers = r.tap_layers;
+  o.hidden_of = r.hidden_of;
   if (options.prefill_gemm == "cublas") o.prefill_gemm = CudaOptions::PrefillGemm::kCublas;
   return o;
 }

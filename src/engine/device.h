@@ -44,7 +44,9 @@ struct ResidentModel {
   std::string weights;
   int32_t n_blocks = 0, block_tokens = 16, max_rows = 512;
   int64_t max_context = 0;
-  bool keep_hidden = false;  // for a head over its hidden states
+  bool keep_hidden = false;              // for a head over its hidden states
+  std::vector<int32_t> tap_layers = {};  // which (CpuOptions::tap_layers)
+  HiddenStates hidden_of = {};           // a head's: of its target, once that is there
   Device device = Device::kCpu;
   bool in_tables = true;        // it has a plane over the target's block tables
   int32_t n_window_blocks = 0;  // that it has besides

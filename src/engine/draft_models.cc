@@ -20,7 +20,8 @@ std::string number(double x) {
 std::string match_tokens(const Model& target, DraftModel* d) {
   using Tokens = DraftOption::Tokens;
   int64_t V = target.config.vocabulary_size, own = d->model.config.vocabulary_size;
-  bool by_target = d->model.shares_embedding || !d->model.head_tokens.empty();
+  bool by_target =
+      d->model.shares_embedding || d->model.shares_head || !d->model.head_tokens.empty();
   switch (d->from.tokens) {
     case Tokens::kUnknown:
       if (by_target || own == V) return "";

@@ -48,7 +48,7 @@ std::unique_ptr<Drafter> make_drafter(const DraftModel& draft, const DraftPlace&
   const ModelConfig& c = draft.model.config;
   if (draft.is_head())
     return std::make_unique<EagleDrafter>(
-        EagleDrafter::Options{draft.name, plane, c.max_context, c.width, resident.n_blocks,
+        EagleDrafter::Options{draft.name, plane, c.max_context, resident.n_blocks,
                               resident.block_tokens},
         std::move(backend));
   ModelDrafter::Options o;
@@ -68,7 +68,8 @@ std::unique_ptr<Drafter> make_drafter(const DraftModel& draft, const DraftPlace&
 Status add_resident(const Loading& loading, size_t i, int32_t* plane, EngineParts* parts) {
   const DraftModel& draft = loading.models.drafts[i];
   const DraftPlace& place = loading.models.places[i];
-  const ResidentModel& resident = loading.plan.residents[i + 1];
+  ResidentModel resident = loading.plan.residents[i + 1];
+  if (draft.is_head()) resident.hidden_of = parts->step.target->hidden_states();
   Result<std::unique_ptr<Backend>> backend =
       make_backend(resident.device, loading.options, resident, *parts->pool);
   if (!backend.ok()) return backend.status().within(draft.from.path);

@@ -110,14 +110,18 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
   r.name = "target";
   r.model = &target;
   r.weights = target_weights(o, device);
-  r.keep_hidden = find(true) != nullptr;
+  if (const DraftModel* head = find(true)) {
+    r.keep_hidden = true;
+    r.tap_layers = tap_layers_of(head->model, target).take();  // check_fits has seen its layers
+  }
   r.device = device;
   std::vector<ResidentModel> all = {r};
   r.keep_hidden = false;
+  r.tap_layers.clear();
   for (size_t i = 0; i < drafts.size(); ++i) {
     r.name = drafts[i].is_head() ? "draft head" : "draft model";
     r.model = &drafts[i].model;
-    r.embedding_of = r.model->shares_embedding ? &target : nullptr;
+    r.embedding_of = r.model->shares_embedding || r.model->shares_head ? &target : nullptr;
     r.weights = draft_weights(o, devices[i]);
     r.device = devices[i];
     r.in_tables = places[i].in_tables;

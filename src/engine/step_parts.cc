@@ -148,7 +148,7 @@ void Step::absorb() {
       absorbed_.push_back({s, s->kv_len, rows, filled});
       absorbed_rows_.push_back(r);
     }
-    drafter.absorb(absorbed_, *parts_.target);
+    drafter.absorb(absorbed_);
     for (size_t i = 0; i < absorbed_.size(); ++i) {
       Sequence* s = rows_[absorbed_rows_[i]].plan.sequence;
       kv_.commit(&s->table, drafter.plane(), s->tokens, absorbed_[i].filled,
@@ -202,13 +202,12 @@ FinishReason Step::reason_to_end(const Sequence& s, const AcceptResult& result) 
   return FinishReason::kNone;
 }
 
-// What drafters know of a prompt goes over to a sibling. In the plane of one that lives on hidden
-// states the copied block holds the slot of the prompt's last token too, and nobody could compute
-// it again for the sibling, which begins behind the state that it is made of.
+// In the plane of a drafter that lives on hidden states the copied block holds the slot of the
+// prompt's last token too, and nobody could compute it again for the sibling, which begins behind
+// the state that it is made of.
 void Step::fork_planes(const Sequence& leader, Sequence* s, bool has_copy) {
   for (int32_t d = 0; d < parts_.drafters.size(); ++d) {
     Drafter& drafter = parts_.drafters[d];
-    drafter.fork(leader, *s);
     if (!drafter.absorbs() || !has_copy) continue;
     int64_t filled = leader.table.filled[static_cast<size_t>(drafter.plane())];
     kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, leader.n_prompt()),

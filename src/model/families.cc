@@ -108,17 +108,14 @@ std::string layer_tensor_name(Naming naming, int64_t layer, const LayerTensorNam
 }
 
 OuterNames outer_names(Naming naming) {
-  if (naming == Naming::kGguf) {
-    return {"token_embd.weight", "output_norm.weight", "output.weight", "d2t",
-            "fc.weight",         "enorm.weight",       "hnorm.weight"};
+  OuterNames names{"token_embd.weight", "output_norm.weight", "output.weight", "d2t", "fc.weight",
+                   "fc.bias",           "enorm.weight",       "hnorm.weight"};
+  if (naming == Naming::kHuggingFace) {
+    names.embedding = "model.embed_tokens.weight";
+    names.final_norm = "model.norm.weight";
+    names.head = "lm_head.weight";
   }
-  return {"model.embed_tokens.weight",
-          "model.norm.weight",
-          "lm_head.weight",
-          "d2t",
-          "fc.weight",
-          "enorm.weight",
-          "hnorm.weight"};
+  return names;
 }
 
 int64_t interleaved_row_of_half(int64_t row, int64_t head_width) {

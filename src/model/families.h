@@ -38,12 +38,15 @@ struct LayerTensorName {
 };
 std::span<const LayerTensorName> layer_tensor_names();
 std::string layer_tensor_name(Naming naming, int64_t layer, const LayerTensorName& name);
-std::vector<int64_t> shape_in_layer(Tensor LayerWeights::*place, const ModelConfig& config);
+// `input`: width of what q, k and v read.
+std::vector<int64_t> shape_in_layer(Tensor LayerWeights::*place, const ModelConfig& config,
+                                    int64_t input);
 bool is_bias(Tensor LayerWeights::*place);
 
 // The tensors outside of the layers.
 struct OuterNames {
-  std::string_view embedding, final_norm, head, head_tokens, fc, embedding_norm, hidden_norm;
+  std::string_view embedding, final_norm, head, head_tokens, fc, fc_bias, embedding_norm,
+      hidden_norm;
 };
 OuterNames outer_names(Naming naming);
 
@@ -69,6 +72,7 @@ Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming n
 
 // GGUF knows one key per kind of end token; a list of any length goes under this key.
 inline constexpr const char* kGgufEosTokenIds = "pilotfish.eos_token_ids";
+inline constexpr const char* kGgufTapLayers = "pilotfish.tap_layers";  // ModelConfig::tap_layers
 
 // The config of a GGUF file, of a config.json (generation_config.json may be empty).
 class GgufFile;

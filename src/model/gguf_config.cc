@@ -156,6 +156,8 @@ Result<ModelConfig> config_of_gguf(const GgufFile& file) {
   c.rope_scaling = rope_scaling_of(keys, c.max_context);
   refuse_extensions(keys, c);
   c.generation = generation_of(file, general);
+  for (int64_t n : file.find_integers(kGgufTapLayers).value_or(std::vector<int64_t>{}))
+    c.tap_layers.push_back(static_cast<int32_t>(std::clamp<int64_t>(n, -1, INT32_MAX)));
   Status bad = keys.status().ok() ? general.status() : keys.status();
   if (bad.ok()) bad = read_frequency_factors(file, c.rope_scaling);
   if (bad.ok()) bad = check_config(c);

@@ -154,6 +154,28 @@ GenerationDefaults generation_of(JsonKeys& config, JsonKeys& generation) {
   return g;
 }
 
+// Where an EAGLE-3 head's states stand. Two trainers write the same key: one on its own, of layers
+// in front of which they stand; the other within eagle_config, of layers behind which they do.
+std::vector<int32_t> tap_layers_of(JsonKeys& keys) {
+  const std::string name = "eagle_aux_hidden_state_layer_ids";
+  const json *list = keys.find(name), *within = keys.find("eagle_config");
+  const bool behind = list == nullptr && within != nullptr && within->is_object();
+  if (behind)
+    if (auto at = within->find(name); at != within->end() && !at->is_null()) list = &*at;
+  std::vector<int32_t> taps;
+  if (list == nullptr) return taps;
+  if (!list->is_array()) keys.fail(name, "must be a list of layers");
+  for (const json& layer : *list) {
+    int64_t n = -1;
+    if (!get_integer(layer, &n) || n < 0 || n > 4096) {
+      keys.fail(name, "must be a list of layers");
+      return {};
+    }
+    taps.push_back(static_cast<int32_t>(n + (behind ? 1 : 0)));
+  }
+  return taps;
+}
+
 void read_dimensions(JsonKeys& keys, ModelConfig& c) {
   c.n_layers = keys.need_integer("num_hidden_layers");
   c.width = keys.need_integer("hidden_size");
@@ -192,6 +214,10 @@ Result<ModelConfig> config_of_json(std::string_view config_json,
   read_rope(keys, c);
   c.sliding_window = window_of(keys, **family, c.n_layers);
   c.tied_head = keys.boolean("tie_word_embeddings", false);
+  c.tap_layers = tap_layers_of(keys);
+  if (keys.boolean("norm_before_residual", false))
+    keys.fail("norm_before_residual",
+              "is true; heads whose residual is normalised are not supported");
   c.generation = generation_of(keys, generation_keys);
   if (!keys.status().ok()) return keys.status().within("config.json");
   if (!generation_keys.status().ok()) {

@@ -63,7 +63,7 @@ std::vector<Tensor> list_tensors(const ModelConfig& c, bool qkv_bias) {
   for (int64_t layer = 0; layer < c.n_layers; ++layer)
     for (const LayerTensorName& n : layer_tensor_names())
       if (qkv_bias || !is_bias(n.place))
-        add(layer_tensor_name(Naming::kHuggingFace, layer, n), shape_in_layer(n.place, c));
+        add(layer_tensor_name(Naming::kHuggingFace, layer, n), shape_in_layer(n.place, c, c.width));
   return out;
 }
 

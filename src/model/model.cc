@@ -13,12 +13,13 @@ std::vector<const Tensor*> all_tensors(const Model& model) {
     if (!t.empty()) out.push_back(&t);
   };
   add(model.embedding);
-  for (const Tensor* t : {&model.embedding_norm, &model.hidden_norm, &model.fc}) add(*t);
+  for (const Tensor* t : {&model.embedding_norm, &model.hidden_norm, &model.fc, &model.fc_bias})
+    add(*t);
   for (const LayerWeights& w : model.layers) {
     for (const LayerTensorName& n : layer_tensor_names()) add(w.*n.place);
   }
   add(model.final_norm);
-  if (!model.config.tied_head) add(model.head);
+  if (!model.config.tied_head) add(model.head);  // empty where it is the target's
   return out;
 }
 
@@ -29,11 +30,16 @@ Status check_fits(const Model& draft, const Model& target) {
     wrong.push_back("the draft's rope_theta is missing in its file (--draft-rope-theta sets it)");
   if (draft.shares_embedding && target.embedding.empty())
     wrong.push_back("the target has no embedding for the draft");
-  if ((draft.shares_embedding || draft.takes_hidden()) && d.width != t.width)
+  const bool reads_states = draft.head_kind == HeadKind::kEagle;
+  if ((draft.shares_embedding || draft.shares_head || reads_states) && d.width != t.width)
     wrong.push_back("the draft uses the target's " +
-                    std::string(draft.takes_hidden() ? "hidden states" : "embedding") +
+                    std::string(reads_states             ? "hidden states"
+                                : draft.shares_embedding ? "embedding"
+                                                         : "head") +
                     " of width " + std::to_string(t.width) + ", its own width is " +
                     std::to_string(d.width));
+  if (auto taps = tap_layers_of(draft, target); !taps.ok())
+    wrong.push_back(taps.status().message());
   int32_t last = draft.head_tokens.empty()
                      ? -1
                      : *std::max_element(draft.head_tokens.begin(), draft.head_tokens.end());
@@ -46,8 +52,32 @@ Status check_fits(const Model& draft, const Model& target) {
   return invalid(all);
 }
 
+Result<std::vector<int32_t>> tap_layers_of(const Model& head, const Model& target) {
+  if (head.head_kind != HeadKind::kEagle3) return std::vector<int32_t>{};
+  const int64_t width = target.config.width, n = head.hidden_width() / width,
+                L = target.config.n_layers;
+  if (n * width != head.hidden_width())
+    return invalid("the head reads hidden states of " + std::to_string(head.hidden_width()) +
+                   " values in all, no whole number of the target's " + std::to_string(width));
+  std::vector<int32_t> taps = head.config.tap_layers;
+  // Where nothing is said: low, middle and high, as the published heads were trained.
+  if (taps.empty() && n == 3 && L >= 6)
+    taps = {2, static_cast<int32_t>(L / 2), static_cast<int32_t>(L - 3)};
+  if (static_cast<int64_t>(taps.size()) != n)
+    return invalid("the head reads hidden states of " + std::to_string(n) +
+                   " layers, its file names " + std::to_string(taps.size()) +
+                   " (eagle_aux_hidden_state_layer_ids)");
+  for (int32_t layer : taps)
+    if (layer < 0 || layer > L)
+      return invalid("the head reads the state in front of layer " + std::to_string(layer) +
+                     ", the target has " + std::to_string(L) + " layers");
+  return taps;
+}
+
 Status check_stands_alone(const Model& model) {
-  if (!model.shares_embedding && model.head_tokens.empty() && !model.takes_hidden()) return {};
+  if (!model.shares_embedding && !model.shares_head && model.head_tokens.empty() &&
+      !model.takes_hidden())
+    return {};
   return invalid(std::string("the model has ") +
                  (model.takes_hidden()     ? "a head's place for another model's hidden states"
                   : model.shares_embedding ? "no embedding"

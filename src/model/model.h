@@ -18,8 +18,8 @@ namespace pf {
 // One layer of a Llama-like decoder. Matrices are [out, in]. q and k rows stand in the rotate_half
 // order of Hugging Face whatever the file: within a head, rows i and i + D / 2 turn together.
 struct LayerWeights {
-  Tensor attention_norm;          // [E]
-  Tensor q, k, v;                 // [H D, E], [G D, E], [G D, E]
+  Tensor attention_norm;          // [E]; empty in the first layer of some heads: no norm
+  Tensor q, k, v;                 // [H D, E], [G D, E], [G D, E]; of an EAGLE-3 head [.., 2 E]
   Tensor q_bias, k_bias, v_bias;  // [H D], [G D], [G D]; empty without qkv_bias
   Tensor o;                       // [E, H D]
   Tensor ffn_norm;                // [E]
@@ -38,26 +38,40 @@ struct ModelStorage {
   }
 };
 
+// A head drafts over its target's hidden states. With the state h of the token before, the row of
+// a token with embedding e is made so:
+//   kEagle   fc [norm(e); norm(h)] enters the first layer. h is the target's state behind its final
+//            norm, or what the head itself said, behind its own final norm, of a token that it has
+//            drafted (Li et al. 2024).
+//   kEagle3  h enters the first layer, whose q, k and v read [norm(e); norm(h)]. h is fc times the
+//            states of some of the target's layers, side by side; of a drafted token it is the
+//            head's own residual stream behind its last layer (Li et al. 2025).
+enum class HeadKind : uint8_t { kNone, kEagle, kEagle3 };
+
 // A checked model: every tensor has the shape that the config says.
 struct Model {
   ModelConfig config;
   Tensor embedding;   // [V', E]; empty when shares_embedding
-  Tensor final_norm;  // [E]
-  Tensor head;        // [V, E]; the embedding itself when tied
+  Tensor final_norm;  // [E]; empty in heads without one
+  Tensor head;        // [V, E]; the embedding itself when tied; empty when shares_head
   std::vector<LayerWeights> layers;
-  // An EAGLE head (Li et al. 2024) drafts over its target's hidden states: what enters the first
-  // layer is fc [norm(embedding of a token); norm(hidden state of the token before)]. The hidden
-  // state is the target's behind its final norm, or the head's own for tokens that it has drafted.
-  Tensor fc;                           // [E, 2 E]; empty in other models
-  Tensor embedding_norm, hidden_norm;  // [E] each; empty without fc
-  // A reduced draft vocabulary: head row -> token id of the target. Ids are distinct, >= 0;
+  HeadKind head_kind = HeadKind::kNone;
+  Tensor fc;                           // [E, 2 E] or [E, states E']; empty in other models
+  Tensor fc_bias;                      // [E] or empty
+  Tensor embedding_norm, hidden_norm;  // [E] each; empty: no norm
+  // A reduced draft vocabulary: head row -> token id of the target. Ids rise from >= 0;
   // empty = the row is the id.
   std::vector<int32_t> head_tokens;
   bool shares_embedding = false;  // no embedding in the file: the target's is used
+  bool shares_head = false;       // the same of the head
   std::string gguf_path;          // the file, where it was GGUF: its metadata hold the tokenizer
   ModelStorage storage;
 
-  bool takes_hidden() const { return !fc.empty(); }
+  bool takes_hidden() const { return head_kind != HeadKind::kNone; }
+  // Values of the target's states that a head reads for a token.
+  int64_t hidden_width() const {
+    return !takes_hidden() ? 0 : head_kind == HeadKind::kEagle3 ? fc.cols() : config.width;
+  }
 };
 
 // A target without a rope_theta takes its family's default, as the reference implementations do;
@@ -87,6 +101,11 @@ Result<Model> model_without_weights(ModelConfig config);
 // target's embedding or hidden states are used, head_tokens beyond the target's vocabulary. The
 // message lists everything that does not fit.
 Status check_fits(const Model& draft, const Model& target);
+
+// Which of the target's states a head reads, in that order: the residual stream in front of each of
+// these layers (counted from 0). Empty: the state behind the final norm alone. Refuses layers that
+// the target does not have.
+Result<std::vector<int32_t>> tap_layers_of(const Model& head, const Model& target);
 
 // Refuses a model that cannot be a target: a head over another one's hidden states, one without an
 // embedding, or with a reduced vocabulary.

@@ -93,6 +93,7 @@ void add_config(GgufWriter& out, const std::string& name, const Family& family,
   out.add(arch + "attention.layer_norm_rms_epsilon", c.norm_epsilon);
   if (c.sliding_window > 0) out.add(arch + "attention.sliding_window", u32(c.sliding_window));
   if (c.n_tokens > 0) out.add(arch + "vocab_size", u32(c.n_tokens));
+  if (!c.tap_layers.empty()) out.add(kGgufTapLayers, c.tap_layers);
   add_rope(out, arch, c);
   add_generation(out, c.generation);
 }
@@ -118,6 +119,18 @@ std::vector<float> frequency_factors(const ModelConfig& c) {
   return out;
 }
 
+// What a head over hidden states has besides a decoder's tensors, in the order of all_tensors.
+std::vector<std::pair<std::string_view, const Tensor*>> head_tensors(const Model& m,
+                                                                     const OuterNames& names) {
+  std::vector<std::pair<std::string_view, const Tensor*>> all = {
+      {names.embedding_norm, &m.embedding_norm},
+      {names.hidden_norm, &m.hidden_norm},
+      {names.fc, &m.fc},
+      {names.fc_bias, &m.fc_bias}};
+  std::erase_if(all, [](const auto& entry) { return entry.second->empty(); });
+  return all;
+}
+
 // Adds tensors of the model under GGUF's names; copies made on the way live in `storage`.
 void add_tensors(GgufWriter& out, const Model& m, const Family& family, ModelStorage& storage) {
   OuterNames names = outer_names(Naming::kGguf);
@@ -128,11 +141,7 @@ void add_tensors(GgufWriter& out, const Model& m, const Family& family, ModelSto
     return copy;
   };
   if (!m.embedding.empty()) out.add(std::string(names.embedding), m.embedding);
-  if (m.takes_hidden()) {
-    out.add(std::string(names.embedding_norm), m.embedding_norm);
-    out.add(std::string(names.hidden_norm), m.hidden_norm);
-    out.add(std::string(names.fc), m.fc);
-  }
+  for (auto [name, tensor] : head_tensors(m, names)) out.add(std::string(name), *tensor);
   if (auto factors = frequency_factors(m.config); !factors.empty()) {
     auto n = static_cast<int64_t>(factors.size());
     out.add("rope_freqs.weight", {"", TensorType::kF32, {n}, own(bytes_of(factors))});
@@ -151,8 +160,8 @@ void add_tensors(GgufWriter& out, const Model& m, const Family& family, ModelSto
                   : t);
     }
   }
-  out.add(std::string(names.final_norm), m.final_norm);
-  if (!m.config.tied_head) out.add(std::string(names.head), m.head);
+  if (!m.final_norm.empty()) out.add(std::string(names.final_norm), m.final_norm);
+  if (!m.config.tied_head && !m.head.empty()) out.add(std::string(names.head), m.head);
   if (m.head_tokens.empty()) return;
   auto n = static_cast<int64_t>(m.head_tokens.size());
   out.add(std::string(names.head_tokens),
@@ -164,17 +173,15 @@ void rename_for_report(QuantizeReport& report, const Model& m) {
   OuterNames names = outer_names(Naming::kGguf);
   std::vector<std::string> order;
   if (!m.embedding.empty()) order.emplace_back(names.embedding);
-  if (m.takes_hidden())
-    for (std::string_view name : {names.embedding_norm, names.hidden_norm, names.fc})
-      order.emplace_back(name);
+  for (auto [name, tensor] : head_tensors(m, names)) order.emplace_back(name);
   for (size_t i = 0; i < m.layers.size(); ++i) {
     for (const LayerTensorName& n : layer_tensor_names()) {
       if ((m.layers[i].*n.place).empty()) continue;
       order.push_back(layer_tensor_name(Naming::kGguf, static_cast<int64_t>(i), n));
     }
   }
-  order.emplace_back(names.final_norm);
-  if (!m.config.tied_head) order.emplace_back(names.head);
+  if (!m.final_norm.empty()) order.emplace_back(names.final_norm);
+  if (!m.config.tied_head && !m.head.empty()) order.emplace_back(names.head);
   for (size_t i = 0; i < report.tensors.size(); ++i) report.tensors[i].name = order[i];
 }
 

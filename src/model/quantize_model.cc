@@ -124,6 +124,8 @@ Result<Model> quantize_model(const Model& model, QuantizeTypes types, ThreadPool
   out.config = model.config;
   out.head_tokens = model.head_tokens;
   out.shares_embedding = model.shares_embedding;
+  out.shares_head = model.shares_head;
+  out.head_kind = model.head_kind;
   out.gguf_path = model.gguf_path;
   Quantizer quantizer(pool, out.storage);
   auto run = [&](const Tensor& from, TensorType type, Tensor* to) {
@@ -133,6 +135,7 @@ Result<Model> quantize_model(const Model& model, QuantizeTypes types, ThreadPool
   if (s.ok()) s = run(model.embedding_norm, TensorType::kF32, &out.embedding_norm);
   if (s.ok()) s = run(model.hidden_norm, TensorType::kF32, &out.hidden_norm);
   if (s.ok()) s = run(model.fc, types.layers, &out.fc);
+  if (s.ok()) s = run(model.fc_bias, TensorType::kF32, &out.fc_bias);
   for (const LayerWeights& from : model.layers) {
     LayerWeights& to = out.layers.emplace_back();
     for (const LayerTensorName& n : layer_tensor_names()) {

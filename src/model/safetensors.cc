@@ -34,6 +34,7 @@ std::optional<TensorType> type_of(const std::string& dtype) {
                        TensorType::kI32, TensorType::kI8}) {
     if (dtype == type_name(t)) return t;
   }
+  if (dtype == "BOOL") return TensorType::kI8;  // a byte each, 0 or 1
   return std::nullopt;
 }
 
@@ -56,7 +57,7 @@ Status read_tensor(const json& row, std::span<const std::byte> data, Placed* out
   auto type = type_of(dtype->get<std::string>());
   if (!type) {
     return invalid("has the dtype " + shown(dtype->get<std::string>()) +
-                   ", which is not supported (F32, F16, BF16, I64, I32, I8 are)");
+                   ", which is not supported (F32, F16, BF16, I64, I32, I8, BOOL are)");
   }
   if (shape == row.end() || !shape->is_array() || shape->size() > kMostDimensions) {
     return invalid("needs a 'shape' of at most 8 numbers");

@@ -43,7 +43,6 @@ class CascadeDrafter final : public Drafter {
                        int64_t n_tokens) const override;
   Drafter* inner() override { return cheap_.get(); }
   int64_t filled_inside(const Sequence& sequence) const override;
-  void fork(const Sequence& from, const Sequence& to) override { cheap_->fork(from, to); }
   void copy_blocks(std::span<const BlockCopy> copies) override;
   void forget(const Sequence& sequence) override;
 

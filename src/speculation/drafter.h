@@ -9,8 +9,6 @@
 
 namespace pf {
 
-class Backend;
-
 // One sequence that this drafter serves in this step.
 struct DraftTask {
   const Sequence* sequence = nullptr;
@@ -74,7 +72,7 @@ class Drafter {
   // Whether it lives on what the target computes: then `absorb` is called in every step, with all
   // sequences that had rows, before their blocks can be shared; and its plane needs no catch-up.
   virtual bool absorbs() const { return false; }
-  virtual void absorb(std::span<AbsorbTask>, const Backend&) {}
+  virtual void absorb(std::span<AbsorbTask>) {}
   // The drafter whose tokens it filters, if any, and how far that one's plane is filled for a
   // sequence that it has just proposed for.
   virtual Drafter* inner() { return nullptr; }
@@ -85,8 +83,6 @@ class Drafter {
   // each; `see` is told them once the round's n_new tokens are committed, by node (-1: not known).
   virtual uint64_t watched(const Sequence&) const { return 0; }
   virtual void see(const Sequence&, std::span<const int32_t> /*argmax*/, int64_t /*n_new*/) {}
-  // The second sequence begins as a copy of the first, whose prompt it shares.
-  virtual void fork(const Sequence&, const Sequence&) {}
   // The first blocks' K and V appear in the second ones, in its plane too.
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
   // The sequence is over.

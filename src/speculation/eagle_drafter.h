@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "backend/backend.h"
@@ -16,18 +15,20 @@ namespace pf {
 // nothing behind the block, and prefixes are shared in this plane too; slot 0 stays empty.
 //
 // Hidden states exist only in the step that computed them, so `absorb` fills the plane in every
-// step, whoever drafts and how much. What goes on from a block that others have filled needs the
-// hidden state of the block's last token: that is kept for every block. A sequence whose plane
-// cannot be filled for want of a hidden state is passed over.
+// step, whoever drafts and how much. They never leave the target's device: this class names them by
+// row. What goes on behind a step needs the hidden state of the last token that was run; it is kept
+// beside the KV block that holds the token. So a block that is full keeps the state of its last
+// token, and whoever finds it in the prefix index can go on. A sequence whose plane cannot be
+// filled for want of a hidden state is passed over.
 class EagleDrafter final : public Drafter {
  public:
   struct Options {
     std::string name;
     int32_t plane = 1;
     int64_t max_context = 0;  // of the head's own training
-    int64_t width = 0;        // E
     int32_t n_blocks = 0, block_tokens = 0;
   };
+  // `head` was made with the hidden states of the target whose steps are absorbed.
   EagleDrafter(Options options, std::unique_ptr<Backend> head);
 
   const std::string& name() const override { return options_.name; }
@@ -40,30 +41,24 @@ class EagleDrafter final : public Drafter {
                        int64_t n_tokens) const override {
     return n_tokens;  // the nodes' K and V were made of the head's own hidden states
   }
-  void absorb(std::span<AbsorbTask> tasks, const Backend& target) override;
-  void copy_blocks(std::span<const BlockCopy> copies) override { head_->copy_blocks(copies); }
-  void fork(const Sequence& from, const Sequence& to) override;
-  void forget(const Sequence& sequence) override { last_.erase(sequence.order); }
+  void absorb(std::span<AbsorbTask> tasks) override;
+  void copy_blocks(std::span<const BlockCopy> copies) override;
+  void forget(const Sequence&) override {}
 
  private:
-  struct Last {  // the hidden state of the last token that the target has run
-    int64_t position = -1;
-    std::vector<float> hidden;  // [E]
-  };
-
-  // Null when nobody knows it.
-  const float* hidden_before(const Sequence& sequence, int64_t slot) const;
-  bool fill(AbsorbTask* task, const Backend& target);
-  void remember(const AbsorbTask& task, const Backend& target);
-  float* of_block(BlockId block) { return of_blocks_.data() + block * options_.width; }
+  // Whether the hidden state of the token before a slot is kept, and where.
+  bool knows_before(const Sequence& sequence, int64_t slot, HiddenRef* at) const;
+  bool fill(AbsorbTask* task);
+  void remember(const AbsorbTask& task);
+  void keep(const AbsorbTask& task, size_t row);
 
   const Options options_;
   std::unique_ptr<Backend> head_;
-  std::unordered_map<uint64_t, Last> last_;  // by Sequence::order
-  std::vector<float> of_blocks_;             // [N, E]: of the last token of each full block
-  std::vector<ProposeJob> jobs_;             // reused
-  std::vector<float> hidden_;                // reused: [rows, E] of the jobs
-  std::vector<DraftTree> none_;              // reused
+  std::vector<int32_t> kept_at_;   // [N]: of which of the block's tokens a state is kept; -1: none
+  std::vector<ProposeJob> jobs_;   // reused
+  std::vector<HiddenRef> hidden_;  // reused: of the jobs' rows
+  std::vector<HiddenKeep> keeps_;  // reused
+  std::vector<DraftTree> none_;    // reused
 };
 
 }  // namespace pf

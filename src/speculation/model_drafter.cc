@@ -15,7 +15,7 @@ constexpr size_t kListed = 128;  // tokens that q ranges over, as in a backend's
 }  // namespace
 
 ModelDrafter::ModelDrafter(Options options, std::unique_ptr<Backend> model)
-    : options_(std::move(options)), model_(std::move(model)) {
+    : options_(std::move(options)), model_(std::move(model)), levels_(translated_device()) {
   if (options_.windows.n_tokens > 0)
     windows_ = std::make_unique<DraftWindows>(options_.windows, &options_.vocabulary);
   check(windows_ != nullptr || (options_.plane >= 0 && options_.vocabulary.empty()),
@@ -27,11 +27,14 @@ ModelDrafter::ModelDrafter(Options options, std::unique_ptr<Backend> model)
     said_.push_back(d);
     said_as_.push_back(static_cast<int32_t>(t));
   }
-  device_.forward = [this](const Batch& batch) { model_->forward(batch); };
-  device_.list = [this](int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out) {
-    list_translated(first, n, out);
-  };
-  device_.fed_as = v.to_draft;
+}
+
+DraftLevels::Device ModelDrafter::translated_device() {
+  return {[this](const Batch& batch, std::span<const HiddenRef>) { model_->forward(batch); },
+          [this](std::span<const int32_t> rows, std::span<std::vector<TokenProbability>> out) {
+            list_translated(rows, out);
+          },
+          options_.max_rows, nullptr, options_.vocabulary.to_draft};
 }
 
 bool ModelDrafter::uses_plane(int64_t n_tokens) const {
@@ -108,7 +111,7 @@ void ModelDrafter::propose_jobs(std::span<DraftTree> trees) {
   if (options_.vocabulary.empty())
     model_->propose(jobs_, trees.first(jobs_.size()));
   else
-    propose_translated(trees.first(jobs_.size()));
+    levels_.grow(jobs_, trees.first(jobs_.size()));
 }
 
 // The proposal that prepare() made, if the target has said what it was made for. Its draws are
@@ -120,7 +123,8 @@ bool ModelDrafter::take_ahead(const DraftTask& task, const DraftWindows::Job& du
   Ahead& a = it->second;
   const std::vector<int32_t>& tokens = task.sequence->tokens;
   // Only the root is due, which was fed then, unless the window has moved on since.
-  bool fits = task.n_draft > 0 && task.widths.empty() && due.committed.size() == 1 && a.next.size() > 0 &&
+  bool fits = task.n_draft > 0 && task.widths.empty() && due.committed.size() == 1 &&
+              a.next.size() > 0 &&
               a.n_tokens + static_cast<int64_t>(a.expected.size()) == task.sequence->n_tokens() &&
               std::equal(a.expected.begin(), a.expected.end(), tokens.begin() + a.n_tokens);
   if (fits) {
@@ -230,29 +234,16 @@ void ModelDrafter::stand_in() {
   }
 }
 
-// As many jobs at once as their longest pass has room for; alone or together gives the same bits.
-void ModelDrafter::propose_translated(std::span<DraftTree> trees) {
-  std::span<const ProposeJob> jobs = jobs_;
-  for (size_t first = 0; first < jobs.size();) {
-    size_t end = first;
-    int64_t n = 0;
-    do n += DraftLevels::rows_of(jobs[end++]);
-    while (end < jobs.size() && n + DraftLevels::rows_of(jobs[end]) <= options_.max_rows);
-    levels_.grow(device_, jobs.subspan(first, end - first), trees.subspan(first, end - first));
-    first = end;
-  }
-}
-
 // What the target knows of the draft's likeliest tokens, under the target's names.
-void ModelDrafter::list_translated(int32_t first, int32_t n,
+void ModelDrafter::list_translated(std::span<const int32_t> rows,
                                    std::span<std::vector<TokenProbability>> out) {
   auto V = model_->info().vocabulary_size;
   logits_.resize(static_cast<size_t>(V));
   said_logits_.resize(said_.size());
-  for (int32_t r = 0; r < n; ++r) {
-    std::vector<TokenProbability>& top = out[static_cast<size_t>(r)];
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::vector<TokenProbability>& top = out[r];
     top.clear();
-    model_->read_logits(first + r, 1, {logits_.data(), {1, V}});
+    model_->read_logits(rows[r], 1, {logits_.data(), {1, V}});
     for (size_t i = 0; i < said_.size(); ++i)
       said_logits_[i] = logits_[static_cast<size_t>(said_[i])];
     if (std::any_of(said_logits_.begin(), said_logits_.end(),

@@ -82,17 +82,16 @@ class ModelDrafter final : public Drafter {
   ProposeJob job_in_plane(const DraftTask& task);
   ProposeJob job_in_window(const DraftTask& task, DraftWindows::Job* window);
   void stand_in();
-  void propose_translated(std::span<DraftTree> trees);
-  void list_translated(int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out);
+  DraftLevels::Device translated_device();
+  void list_translated(std::span<const int32_t> rows, std::span<std::vector<TokenProbability>> out);
 
   Options options_;
   std::unique_ptr<Backend> model_;
   std::unique_ptr<DraftWindows> windows_;  // null: none
   std::vector<int32_t> said_;              // draft tokens with a partner, in the partners' order
   std::vector<int32_t> said_as_;           // their partners
-  DraftLevels levels_;
-  DraftLevels::Device device_;
-  std::vector<ProposeJob> jobs_;                // reused, as what follows
+  DraftLevels levels_;                     // of a draft with a vocabulary of its own
+  std::vector<ProposeJob> jobs_;           // reused, as what follows
   std::vector<DraftWindows::Job> window_jobs_;  // by task; those in the plane stay empty
   std::vector<int32_t> tokens_;                 // with stand-ins
   std::vector<float> logits_, said_logits_;

@@ -6,24 +6,14 @@
 #include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/tiny_model.h"
+#include "backend/tiny_head.h"
 
 namespace pf {
 namespace {
 
 using Row = std::vector<double>;
 
-// A tiny head of one layer, with an embedding of its own for simplicity.
-Model tiny_head() {
-  Model m = tiny_model({.layers = 1, .width = 48, .seed = 5});
-  Model more = tiny_model({.layers = 2, .width = 48, .ffn = 96, .seed = 6});
-  m.fc = more.layers[0].gate;  // any [96, 48] ...
-  m.fc.shape = {48, 96};       // ... read as [E, 2 E]
-  m.embedding_norm = more.layers[0].attention_norm;
-  m.hidden_norm = more.layers[1].attention_norm;
-  for (auto& b : more.storage.buffers) m.storage.buffers.push_back(std::move(b));
-  return m;
-}
+Model head_of_48() { return tiny_head({.width = 48, .seed = 5}, {}); }
 
 std::vector<float> random_hidden(int64_t n, uint32_t seed) {
   std::mt19937 rng(seed);
@@ -43,16 +33,22 @@ struct Rig {
     o.max_rows = 96;
     o.max_context = 200;
     o.draft_top_n = 101;
+    states.resize(200 * 48);
+    o.hidden_of = {states.data(), 200, 48};
     backend = make_cpu_backend(model, nullptr, o, pool).take();
+    for (int32_t row = 0; row < 200; ++row) refs.push_back({HiddenRef::In::kForward, row});
     for (BlockId b = 0; b < 40; ++b) blocks.push_back(b * 7 % 64);
     sampled.temperature = 1;
   }
-  // Tokens 1.. of `text` at slots 1.., the last one the root.
-  ProposeJob job(const std::vector<int32_t>& text, const std::vector<float>& hidden, int32_t n) {
+  // Tokens 1.. of `text` at slots 1.., the last one the root; `hidden` becomes the target's states
+  // from row `first` on.
+  ProposeJob job(const std::vector<int32_t>& text, const std::vector<float>& hidden, int32_t n,
+                 int32_t first = 0) {
+    std::copy(hidden.begin(), hidden.end(), states.begin() + first * 48);
     ProposeJob j;
     j.committed = std::span(text).subspan(1);
     j.base = 1;
-    j.hidden = hidden.data();
+    j.hidden = std::span(refs).subspan(static_cast<size_t>(first), j.committed.size());
     j.blocks = blocks;
     j.n_draft = n;
     j.params = &greedy;
@@ -67,6 +63,8 @@ struct Rig {
   ThreadPool pool;
   std::unique_ptr<Backend> backend;
   std::vector<BlockId> blocks;
+  std::vector<float> states;
+  std::vector<HiddenRef> refs;
   SamplingParams greedy, sampled;
   StopParams stop;
 };
@@ -95,7 +93,7 @@ Row define(const Model& m, const std::vector<int32_t>& tokens, std::vector<Row> 
 }
 
 TEST(EagleHead, MatchesTheDefinitionAtEveryNode) {
-  Model m = tiny_head();
+  Model m = head_of_48();
   Rig rig(m);
   for (int32_t n : {2, 3, 17, 70}) {
     std::vector<int32_t> text = some_text(n);
@@ -125,7 +123,7 @@ TEST(EagleHead, MatchesTheDefinitionAtEveryNode) {
 
 // What is fed in pieces, beside other sequences, or again, gives the same bits.
 TEST(EagleHead, ChunksAndNeighboursChangeNothing) {
-  Model m = tiny_head();
+  Model m = head_of_48();
   for (auto weights : {CpuOptions::Weights::kF32, CpuOptions::Weights::kBf16}) {
     Rig whole(m, weights), parts(m, weights);
     std::vector<int32_t> text = some_text(40), other = some_text(9);
@@ -136,15 +134,15 @@ TEST(EagleHead, ChunksAndNeighboursChangeNothing) {
       piece.base = from;
       size_t n = static_cast<size_t>(std::min(5, 39 - from));
       piece.committed = std::span(text).subspan(static_cast<size_t>(from), n);
-      piece.hidden = hidden.data() + (from - 1) * 48;
+      piece.hidden = std::span(parts.refs).subspan(static_cast<size_t>(from - 1), n);
       parts.draft(piece);
     }
-    ProposeJob jobs[2] = {parts.job(other, others, 3), parts.job(text, hidden, 5)};
+    ProposeJob jobs[2] = {parts.job(other, others, 3, 100), parts.job(text, hidden, 5)};
     std::vector<BlockId> elsewhere = {1, 2, 3, 4, 5};
     jobs[0].blocks = elsewhere;
     jobs[1].base = 39;
     jobs[1].committed = std::span(text).last(1);
-    jobs[1].hidden = hidden.data() + 38 * 48;
+    jobs[1].hidden = std::span(parts.refs).subspan(38, 1);
     DraftTree trees[2];
     parts.backend->propose(jobs, trees);
     EXPECT_EQ(trees[1].tokens, want.tokens);
@@ -168,9 +166,11 @@ TEST(KeptHidden, AreTheStatesThatTheHeadReads) {
   backend->forward(batch);
   std::vector<Row> outputs;
   define_logits(m, text, nullptr, &outputs);
-  for (int32_t row = 0; row < 20; ++row)
-    for (size_t i = 0; i < 48; ++i)
-      ASSERT_NEAR(backend->hidden(row)[i], outputs[static_cast<size_t>(row)][i], 1e-3);
+  HiddenStates states = backend->hidden_states();
+  ASSERT_EQ(states.width, 48);
+  const auto* got = static_cast<const float*>(states.data);
+  for (size_t row = 0; row < 20; ++row)
+    for (size_t i = 0; i < 48; ++i) ASSERT_NEAR(got[row * 48 + i], outputs[row][i], 1e-3);
 }
 
 }  // namespace

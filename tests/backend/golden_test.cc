@@ -235,6 +235,7 @@ TEST(Golden, TheShippedHeadSaysWhatItsReferenceSays) {
   auto model = make_cpu_backend(target, nullptr, o, pool).take();
   o.keep_hidden = false;
   o.weights = CpuOptions::Weights::kInt4;
+  o.hidden_of = model->hidden_states();
   auto draft = make_cpu_backend(*head, &target, o, pool).take();
   std::vector<BlockId> blocks = {15, 14, 13, 12, 11, 10, 9, 8};
   SamplingParams greedy;
@@ -249,13 +250,14 @@ TEST(Golden, TheShippedHeadSaysWhatItsReferenceSays) {
     Batch batch;
     batch.add(ids, 0, nullptr, blocks, Batch::Logits::kLast);
     model->forward(batch);
-    std::vector<float> hidden;
+    const auto* last = static_cast<const float*>(o.hidden_of.data) + (batch.n_rows() - 1) * 576;
+    std::vector<HiddenRef> hidden;
     for (int32_t row = 0; row < batch.n_rows(); ++row)
-      hidden.insert(hidden.end(), model->hidden(row).begin(), model->hidden(row).end());
+      hidden.push_back({HiddenRef::In::kForward, row});
     auto want = c["last_hidden"].get<std::vector<double>>();
     double dot = 0, a = 0, b = 0;
     for (size_t i = 0; i < 576; ++i) {
-      double h = hidden[hidden.size() - 576 + i];
+      double h = static_cast<double>(last[i]);
       dot += h * want[i], a += h * h, b += want[i] * want[i];
     }
     EXPECT_GT(dot / std::sqrt(a * b), 0.98) << "another hidden state than the head was trained on";
@@ -263,7 +265,7 @@ TEST(Golden, TheShippedHeadSaysWhatItsReferenceSays) {
     ProposeJob job;
     job.committed = std::span(ids).subspan(1);
     job.base = 1;
-    job.hidden = hidden.data();
+    job.hidden = hidden;
     job.blocks = blocks;
     job.n_draft = 10;
     job.params = &greedy;

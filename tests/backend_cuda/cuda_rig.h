@@ -16,12 +16,15 @@ inline TinyShape cuda_shape() {
 
 // A random model whose weights are rounded to bf16: then bf16 holds them exactly, and f16 all but
 // the tiniest.
-inline Model bf16_model(const TinyShape& shape) {
-  Model m = tiny_model(shape);
+inline void round_to_bf16(const Model& m) {
   for (const Tensor* t : all_tensors(m)) {
     auto* v = reinterpret_cast<float*>(const_cast<std::byte*>(t->data.data()));
     for (int64_t i = 0; i < t->size(); ++i) v[i] = to_float(to_bf16(v[i]));
   }
+}
+inline Model bf16_model(const TinyShape& shape) {
+  Model m = tiny_model(shape);
+  round_to_bf16(m);
   return m;
 }
 

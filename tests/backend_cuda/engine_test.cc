@@ -3,9 +3,11 @@
 #include <map>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/tiny_head.h"
 #include "backend_cuda/cuda_rig.h"
 #include "engine/step.h"
 #include "ptxvm/host_calls.h"
+#include "speculation/eagle_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 
@@ -18,15 +20,20 @@ struct Setting {
   bool ngram = false, model = false;
   int32_t n_blocks = 60;
   bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
+  HeadKind head = HeadKind::kNone;  // a head over hidden states, with every second token
+  bool reduced = false;             // the model has every second token, too
+  float temperature = 2;            // of the coupled requests
 };
 
 class CudaEngine {
  public:
-  explicit CudaEngine(const Setting& run) : pool_(1), inbox_(64), outbox_(1024) {
+  explicit CudaEngine(const Setting& run)
+      : temperature_(run.temperature), pool_(1), inbox_(64), outbox_(1024) {
     Model target = bf16_model(cuda_shape());
     TinyShape small = cuda_shape();
     small.layers = 1;  // the target's first layer: right about as often as a draft is
-    Model draft = bf16_model(small);
+    Model draft = run.reduced ? reduced_model(small, 2) : bf16_model(small);
+    round_to_bf16(draft);
     CudaOptions o;
     o.numbers = CudaOptions::Numbers::kF16;
     o.n_blocks = run.n_blocks;
@@ -38,7 +45,10 @@ class CudaEngine {
     o.graphs = run.graphs;
     o.int8_kv = run.int8_kv;
     StepParts parts;
-    parts.kv = {run.n_blocks, 8, run.model ? 2 : 1, true};
+    const bool has_head = run.head != HeadKind::kNone;
+    o.keep_hidden = has_head;
+    if (run.head == HeadKind::kEagle3) o.tap_layers = {1, 2};
+    parts.kv = {run.n_blocks, 8, 1 + run.model + has_head, true};
     parts.scheduler = {8, 64};
     if (run.cpu) {
       CpuOptions c;
@@ -47,10 +57,21 @@ class CudaEngine {
       c.block_tokens = 8;
       c.max_rows = 64;
       c.max_context = 128;
+      c.draft_top_n = 16;
+      c.keep_hidden = o.keep_hidden;
+      c.tap_layers = o.tap_layers;
       c.int8_kv = run.int8_kv;
       parts.target = make_cpu_backend(target, nullptr, c, pool_).take();
+      c.keep_hidden = false;
+      if (has_head) c.hidden_of = parts.target->hidden_states();
+      if (has_head) add_head(run, make_cpu_backend(head_of(run), nullptr, c, pool_).take(), &parts);
     } else {
       parts.target = make_cuda_backend(target, nullptr, o, pool_).take();
+      o.keep_hidden = false;
+      if (has_head) o.hidden_of = parts.target->hidden_states();
+      if (has_head)
+        add_head(run, make_cuda_backend(head_of(run), nullptr, o, pool_).take(), &parts);
+      o.hidden_of = {};
     }
     if (run.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(run.model ? 2 : 1));
     if (run.model) {
@@ -85,7 +106,7 @@ class CudaEngine {
       auto r = std::make_unique<Request>();
       r->ticket = i;
       r->prompt = text_of(6 + 9 * static_cast<int32_t>(i % 3), static_cast<int32_t>(i % 2));
-      r->sampling.temperature = i % 2 == 1 ? 2.0f : 0.0f;
+      r->sampling.temperature = i % 2 == 1 ? temperature_ : 0.0f;
       r->has_seed = i % 2 == 1;
       r->seed = 5 + i;
       r->stop.max_new_tokens = 12;
@@ -113,6 +134,20 @@ class CudaEngine {
   ModelDrafter* cpu_draft = nullptr;
 
  private:
+  static Model head_of(const Setting& run) {
+    TinyShape shape = cuda_shape();
+    shape.seed = 9;
+    Model head = tiny_head(
+        shape, {.kind = run.head, .n_states = run.head == HeadKind::kEagle3 ? 2 : 1, .every = 2});
+    round_to_bf16(head);
+    return head;
+  }
+  static void add_head(const Setting& run, std::unique_ptr<Backend> head, StepParts* parts) {
+    parts->drafters.add(std::make_unique<EagleDrafter>(
+        EagleDrafter::Options{"eagle", run.model ? 2 : 1, 128, run.n_blocks, 8}, std::move(head)));
+  }
+
+  const float temperature_;
   ThreadPool pool_;
   Clock clock_{1'000'000};
   BoundedQueue<std::unique_ptr<Request>> inbox_;
@@ -121,10 +156,13 @@ class CudaEngine {
 };
 
 // Every request alone, without drafts and graphs, each in an engine of its own.
-std::map<uint64_t, std::vector<int32_t>> alone(bool cpu, uint64_t n, bool int8_kv = false) {
+std::map<uint64_t, std::vector<int32_t>> alone(bool cpu, uint64_t n, bool int8_kv = false,
+                                               float temperature = 2) {
   std::map<uint64_t, std::vector<int32_t>> texts;
   for (uint64_t i = 1; i <= n; ++i)
-    texts.merge(CudaEngine({.cpu = cpu, .graphs = false, .int8_kv = int8_kv}).run({i}));
+    texts.merge(
+        CudaEngine({.cpu = cpu, .graphs = false, .int8_kv = int8_kv, .temperature = temperature})
+            .run({i}));
   return texts;
 }
 
@@ -170,6 +208,46 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
     EXPECT_TRUE(engine.accepted > 0 || !runs[i].model);
     EXPECT_EQ(engine.n_preemptions() > 0, runs[i].n_blocks < 60);
     EXPECT_EQ(ptxvm::host_calls().graphs > 0, runs[i].graphs);
+  }
+}
+
+// A head that the CPU's twin agrees with in every draft: as many of them are kept, too.
+TEST_F(CudaLossless, HeadsOverHiddenStatesDraftAsOnTheCpu) {
+  const auto want = alone(false, 6, false, 12);
+  std::vector<Setting> runs = {
+      {.k = 4, .head = HeadKind::kEagle},
+      {.k = 5, .tree = {2, 2, 1}, .head = HeadKind::kEagle},
+      {.k = 4, .head = HeadKind::kEagle3},
+      {.k = 5, .tree = {2, 2, 1}, .n_blocks = 7, .head = HeadKind::kEagle3},  // preempts
+      {.k = 3, .ngram = true, .model = true, .head = HeadKind::kEagle3},
+  };
+  int64_t accepted = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    SCOPED_TRACE("run " + std::to_string(i));
+    runs[i].temperature = 12;  // a random head is right only where noise decides
+    CudaEngine engine(runs[i]);
+    EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
+    EXPECT_EQ(engine.run({2, 5}), (std::map<uint64_t, std::vector<int32_t>>{
+                                      {2, want.at(2)}, {5, want.at(5)}}));  // prefix hits
+    EXPECT_EQ(engine.n_preemptions() > 0, runs[i].n_blocks < 60);
+    if (runs[i].model) continue;  // its weights are of 4 bits here
+    runs[i].cpu = true;
+    CudaEngine twin(runs[i]);
+    EXPECT_EQ(twin.run({1, 2, 3, 4, 5, 6}), want);
+    twin.run({2, 5});
+    EXPECT_EQ(engine.drafted, twin.drafted);
+    EXPECT_EQ(engine.accepted, twin.accepted);
+    accepted += engine.accepted;
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+TEST_F(CudaLossless, AReducedDraftModelKeepsTheText) {
+  const auto want = alone(false, 6);
+  for (const std::vector<int32_t>& tree : {std::vector<int32_t>{}, {2, 2, 1}}) {
+    CudaEngine engine({.k = 4, .tree = tree, .model = true, .reduced = true});
+    EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
+    EXPECT_GT(engine.drafted, 0);
   }
 }
 

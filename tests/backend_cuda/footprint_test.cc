@@ -1,6 +1,7 @@
 // Truth: the device memory that is gone once the backend stands.
 #include <cuda_runtime_api.h>
 
+#include "backend/tiny_head.h"
 #include "backend_cuda/cuda_rig.h"
 
 namespace pf {
@@ -32,6 +33,43 @@ TEST(CudaFootprint, IsTheMemoryThatTheBackendTakes) {
       EXPECT_EQ((*backend)->info().scratch_bytes, f.scratch_bytes + f.graph_bytes);
       EXPECT_GT(f.graph_bytes, 0);
       EXPECT_EQ((*backend)->info().kv_bytes, o.n_blocks * f.kv_block_bytes);
+    }
+  EXPECT_TRUE(ptxvm::take_findings().empty());
+}
+
+TEST(CudaFootprint, IsWhatAHeadAndItsTargetTake) {
+  const TinyShape shape = cuda_shape();
+  ThreadPool pool(1);
+  const Model target = bf16_model(shape);
+  for (const TinyHead& kind : {TinyHead{.kind = HeadKind::kEagle, .bare = true},
+                               TinyHead{.kind = HeadKind::kEagle, .every = 3},
+                               TinyHead{.kind = HeadKind::kEagle3, .n_states = 2, .every = 2}})
+    for (bool int4 : {false, true}) {
+      const Model head = tiny_head(shape, kind);
+      CudaOptions o;
+      o.n_blocks = 37;
+      o.max_rows = 70;
+      o.draft_top_n = 16;
+      auto expect_taken = [&](const Model& model, int64_t bytes, const Backend& backend) {
+        const Footprint f = cuda_footprint(model, &target, o);
+        EXPECT_EQ(bytes, f.weight_bytes + o.n_blocks * f.kv_block_bytes + f.scratch_bytes);
+        EXPECT_EQ(backend.info().scratch_bytes, f.scratch_bytes + f.graph_bytes);
+        EXPECT_EQ(backend.info().kv_bytes, o.n_blocks * f.kv_block_bytes);
+      };
+      o.keep_hidden = true;
+      if (kind.kind == HeadKind::kEagle3) o.tap_layers = {0, 2};
+      int64_t before = cuda_free_bytes();
+      auto over = make_cuda_backend(target, nullptr, o, pool);
+      ASSERT_TRUE(over.ok()) << over.status().message();
+      expect_taken(target, before - cuda_free_bytes(), **over);
+      o.keep_hidden = false;
+      o.tap_layers.clear();
+      o.hidden_of = (*over)->hidden_states();
+      o.int4 = int4;
+      before = cuda_free_bytes();
+      auto drafts = make_cuda_backend(head, &target, o, pool);
+      ASSERT_TRUE(drafts.ok()) << drafts.status().message();
+      expect_taken(head, before - cuda_free_bytes(), **drafts);
     }
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }

@@ -84,9 +84,9 @@ class Harness {
       m.agreement = o.eagle_agreement;
       auto model = std::make_unique<HashBackend>(m, o.n_blocks, o.block_tokens, o.draft_context);
       model->is_head = true;
+      model->hidden_of = target->hidden_states();
       parts.drafters.add(std::make_unique<EagleDrafter>(
-          EagleDrafter::Options{"eagle", n_planes - 1, o.draft_context, HashBackend::kHidden,
-                                o.n_blocks, o.block_tokens},
+          EagleDrafter::Options{"eagle", n_planes - 1, o.draft_context, o.n_blocks, o.block_tokens},
           std::move(model)));
     }
     if (o.exit_agreement >= 0)

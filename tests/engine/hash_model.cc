@@ -26,7 +26,9 @@ HashBackend::HashBackend(HashModel model, int32_t n_blocks, int32_t block_tokens
                          int64_t max_context)
     : model_(model),
       block_tokens_(block_tokens),
-      plane_(static_cast<size_t>(n_blocks) * static_cast<size_t>(block_tokens)) {
+      plane_(static_cast<size_t>(n_blocks) * static_cast<size_t>(block_tokens)),
+      hidden_(static_cast<size_t>(kMaxRows * kHidden)),
+      kept_(static_cast<size_t>(n_blocks)) {
   info_.device = "hash";
   info_.dtype = "none";
   info_.vocabulary_size = model.vocabulary;
@@ -47,9 +49,14 @@ void HashBackend::forward(const Batch& batch) {
                                   is_head ? before_.at(i) : 0};
     }
   if (!keeps_hidden) return;
-  hidden_.resize(static_cast<size_t>(batch_.n_rows() * kHidden));
+  check(batch_.n_rows() <= kMaxRows, "more rows than hidden states are kept of");
   for (int32_t r = 0; r < batch_.n_rows(); ++r)
     write_hash(hash_of_row(r), hidden_.data() + r * kHidden);
+}
+
+uint64_t HashBackend::hash_at(HiddenRef ref) const {
+  if (ref.in == HiddenRef::In::kBlock) return kept_[static_cast<size_t>(ref.index)];
+  return read_hash(static_cast<const float*>(hidden_of.data) + ref.index * kHidden);
 }
 
 uint64_t HashBackend::hash_of_row(int32_t row) {
@@ -122,8 +129,7 @@ void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
     batch.add(job.committed, job.base, tree, job.blocks, Batch::Logits::kLast);
     if (is_head) {
       before_.clear();
-      for (size_t i = 0; i < job.committed.size(); ++i)
-        before_.push_back(read_hash(job.hidden + static_cast<int64_t>(i) * kHidden));
+      for (size_t i = 0; i < job.committed.size(); ++i) before_.push_back(hash_at(job.hidden[i]));
       size_t root = before_.size() - 1;
       for (int32_t n = 0; n < tree->size(); ++n) {
         int32_t parent = tree->parents[static_cast<size_t>(n)];
@@ -159,6 +165,7 @@ void HashBackend::copy_blocks(std::span<const BlockCopy> copies) {
     ++n_blocks_copied;
     std::copy_n(plane_.begin() + c.from * block_tokens_, block_tokens_,
                 plane_.begin() + c.to * block_tokens_);
+    kept_[static_cast<size_t>(c.to)] = kept_[static_cast<size_t>(c.from)];
   }
 }
 

@@ -67,8 +67,10 @@ class HashBackend final : public Backend {
   void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override;
   void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) override;
   void read_logits(int32_t first, int32_t n, View<float, 2> out) override;
-  std::span<const float> hidden(int32_t row) const override {
-    return std::span(hidden_).subspan(static_cast<size_t>(row) * kHidden, kHidden);
+  HiddenStates hidden_states() const override { return {hidden_.data(), kMaxRows, kHidden}; }
+  void keep_hidden(std::span<const HiddenKeep> keeps) override {
+    for (HiddenKeep k : keeps)
+      kept_[static_cast<size_t>(k.block)] = hash_at({HiddenRef::In::kForward, k.row});
   }
   void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override;
   // With n "layers" it agrees with itself on n of 64 texts.
@@ -85,8 +87,10 @@ class HashBackend final : public Backend {
   int32_t max_rows_seen = 0;
   std::function<void(int32_t n_rows)> on_pass;  // called by every forward
   int32_t poison_token = -1;                    // a row that feeds it has NaN logits
-  bool is_head = false;                         // over the hidden states of another one
+  bool is_head = false;                         // over these hidden states of another one
+  HiddenStates hidden_of;
   bool keeps_hidden = false;
+  static constexpr int64_t kMaxRows = 4096;
   static constexpr int64_t kHidden = 4;  // floats that hold a hash, 16 bits each
 
  private:
@@ -100,6 +104,7 @@ class HashBackend final : public Backend {
                                       logical % p)];
   }
   uint64_t hash_of_row(int32_t row);
+  uint64_t hash_at(HiddenRef ref) const;
   void propose_one(const ProposeJob& job, DraftTree* tree);
 
   HashModel model_;
@@ -109,7 +114,8 @@ class HashBackend final : public Backend {
   Batch batch_;  // of the last forward
   std::vector<float> logits_;
   std::vector<int32_t> text_;     // that the present row sees
-  std::vector<float> hidden_;     // [rows of the last forward, kHidden]
+  std::vector<float> hidden_;     // [kMaxRows, kHidden], rows of the last forward first
+  std::vector<uint64_t> kept_;    // of a head: by block
   std::vector<uint64_t> before_;  // of a head: by row of the forward to come
 };
 

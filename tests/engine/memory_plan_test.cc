@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "backend/tiny_model.h"
+#include "backend/tiny_head.h"
 
 namespace pf {
 namespace {
@@ -69,6 +69,36 @@ TEST(MemoryPlan, AModelOfShapesHasItsEmbeddingOnceWhereTheHeadIsTiedAndOnlyThere
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     EXPECT_EQ(plan->parts[0].bytes, bytes) << name;
   }
+}
+
+TEST(MemoryPlan, IsWhatAHeadAndItsTargetTakeOnTheCpu) {
+  ThreadPool pool(2);
+  const TinyShape shape = {.width = 64, .ffn = 96, .heads = 4, .head_width = 32};
+  const Model target = tiny_model(shape);
+  const EngineOptions o = options("none", "auto");
+  for (const TinyHead& kind : {TinyHead{.kind = HeadKind::kEagle, .bare = true},
+                               TinyHead{.kind = HeadKind::kEagle, .every = 3},
+                               TinyHead{.kind = HeadKind::kEagle3, .n_states = 3, .every = 2}})
+    for (const char* weights : {"bf16", "int4"}) {
+      SCOPED_TRACE(weights);
+      const Model head = tiny_head(shape, kind);
+      ResidentModel over = resident_of(target, "bf16"), drafts = resident_of(head, weights);
+      drafts.embedding_of = &target;
+      over.keep_hidden = true;
+      if (kind.kind == HeadKind::kEagle3) over.tap_layers = {0, 1, 2};
+      Result<MemoryPlan> plan = plan_memory(o, {Device::kCpu, pool.size(), kGib}, {over, drafts});
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      auto first = make_backend(Device::kCpu, o, plan->residents[0], pool);
+      ASSERT_TRUE(first.ok()) << first.status().message();
+      plan->residents[1].hidden_of = (*first)->hidden_states();
+      auto second = make_backend(Device::kCpu, o, plan->residents[1], pool);
+      ASSERT_TRUE(second.ok()) << second.status().message();
+      const BackendInfo &a = (*first)->info(), &b = (*second)->info();
+      std::vector<int64_t> planned;
+      for (const MemoryPlan::Part& part : plan->parts) planned.push_back(part.bytes);
+      EXPECT_EQ(planned, (std::vector<int64_t>{a.weight_bytes, a.scratch_bytes, b.weight_bytes,
+                                               b.scratch_bytes, a.kv_bytes, b.kv_bytes}));
+    }
 }
 
 TEST(MemoryPlan, TakesAsManyBlocksAsSequencesNeedOrMemoryHas) {

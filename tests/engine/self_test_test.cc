@@ -29,7 +29,8 @@ class FaultyBackend final : public Backend {
   void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
     inner_.propose(jobs, trees);
   }
-  std::span<const float> hidden(int32_t row) const override { return inner_.hidden(row); }
+  HiddenStates hidden_states() const override { return inner_.hidden_states(); }
+  void keep_hidden(std::span<const HiddenKeep> keeps) override { inner_.keep_hidden(keeps); }
   void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
                      std::span<DraftTree> trees) override {
     inner_.propose_early(n_layers, jobs, trees);

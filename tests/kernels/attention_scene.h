@@ -15,7 +15,7 @@
 namespace pf::kernels {
 
 struct Shape {
-  int32_t H = 4, G = 2, D = 64, P = 16, window = 0;
+  int32_t H = 4, G = 2, D = 64, P = 16, window = 0, first = 0;
 };
 
 // One sequence of a step: `fed` tokens are in the cache already, `plain` are fed now, then a tree.
@@ -84,7 +84,7 @@ class Scene {
     return {positions_, visible_, planned_masks_, segments_};
   }
   AttentionLimits limits(int32_t max_parts, int32_t min_blocks) const {
-    return {shape_.H, shape_.G, shape_.P, shape_.window, max_parts, min_blocks};
+    return {shape_.H, shape_.G, shape_.P, shape_.window, max_parts, min_blocks, shape_.first};
   }
 
   // The output of every row, by its token: what the kernels make of it.
@@ -101,6 +101,7 @@ class Scene {
     size_t D = q.size(), begin = shape_.window > 0 && keys.size() > size_t(shape_.window)
                                      ? keys.size() - size_t(shape_.window)
                                      : 0;
+    begin = std::max(begin, size_t(shape_.first));
     std::vector<double> out(D), mass(D);
     double sum = 0;
     for (size_t s = begin; s < keys.size(); ++s) {

@@ -109,6 +109,17 @@ TEST_P(Attention, AWindowIsTheDefinition) {
     }
 }
 
+// A plane whose first slot stays empty, with and without a window.
+TEST_P(Attention, KeysBeforeTheFirstPositionDoNotExist) {
+  for (int32_t window : {0, 3, 100})
+    for (int32_t min_blocks : {kSplits, kGroups}) {
+      Shape shape{4, 2, 64, 16, window, 1};
+      Scene<f16> scene(shape, {sequence(1, 1, 1), sequence(2, 130, 3),
+                               with_tree(sequence(3, 62, 2), 4), sequence(5, 260, 20)});
+      expect_definition(scene, shape, min_blocks);
+    }
+}
+
 // Beyond one group: 2,200 positions, parts of parts.
 TEST_P(Attention, ALongRowIsTheDefinition) {
   Shape shape{2, 1, 64};

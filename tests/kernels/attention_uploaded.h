@@ -21,7 +21,8 @@ class Uploaded {
     upload(plan);
   }
   void upload(const AttentionPlan& plan) {
-    AttentionWork::Counts counts{static_cast<int32_t>(plan.items().size()), plan.unit_tokens()};
+    AttentionWork::Counts counts{static_cast<int32_t>(plan.items().size()), plan.unit_tokens(), 0,
+                                 plan.first_position()};
     copy(counts_, std::span<const AttentionWork::Counts>(&counts, 1));
     copy(items_, plan.items());
     copy(runs_, plan.runs());

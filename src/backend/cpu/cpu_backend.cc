@@ -5,7 +5,7 @@
 
 #include "backend/cpu/cpu_model.h"
 #include "backend/cpu/top_logits.h"
-#include "sampling/grow.h"
+#include "backend/draft_levels.h"
 
 namespace pf {
 namespace {
@@ -33,7 +33,10 @@ class CpuBackend final : public Backend {
         model_(std::move(model)),
         plane_(model_.L, options.n_blocks, model_.G, options.block_tokens, model_.D,
                kv_type(options)),
-        forward_(model_, options_, pool, &plane_) {
+        forward_(model_, options_, pool, &plane_),
+        levels_(draft_device()),
+        kept_(static_cast<size_t>(model_.takes_hidden() ? options.n_blocks : 0) * sizeof(float) *
+              static_cast<size_t>(options.hidden_of.width)) {
     info_.device = std::string("cpu (") + model_.kernels->name + ")";
     info_.dtype = weights_name(options.weights);
     info_.kv_dtype = kv_name(plane_.type());
@@ -44,7 +47,7 @@ class CpuBackend final : public Backend {
         info_.bytes_per_step += w->bytes();
     info_.bytes_per_step += model_.head.bytes() + model_.fc.bytes();
     info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
-    info_.kv_bytes = plane_.bytes();
+    info_.kv_bytes = plane_.bytes() + static_cast<int64_t>(kept_.bytes());
     info_.scratch_bytes = forward_.scratch_bytes();
   }
 
@@ -102,12 +105,20 @@ class CpuBackend final : public Backend {
     }
   }
 
-  std::span<const float> hidden(int32_t row) const override {
+  HiddenStates hidden_states() const override {
     check(options_.keep_hidden, "the backend was not made to keep hidden states");
-    return forward_.kept_hidden(row);
+    return forward_.kept_states();
   }
 
-  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override;
+  void keep_hidden(std::span<const HiddenKeep> keeps) override {
+    for (HiddenKeep k : keeps)
+      std::copy_n(state_at({HiddenRef::In::kForward, k.row}), options_.hidden_of.width,
+                  of_block(k.block));
+  }
+
+  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
+    levels_.grow(jobs, trees);
+  }
   void propose_early(int32_t n_layers, std::span<const ProposeJob> jobs,
                      std::span<DraftTree> trees) override {
     check(n_layers >= 1 && n_layers <= model_.L, "an early exit that the model does not have");
@@ -117,7 +128,11 @@ class CpuBackend final : public Backend {
   }
 
   void copy_blocks(std::span<const BlockCopy> copies) override {
-    for (BlockCopy c : copies) plane_.copy_block(c);
+    for (BlockCopy c : copies) {
+      plane_.copy_block(c);
+      if (model_.takes_hidden())
+        std::copy_n(of_block(c.from), options_.hidden_of.width, of_block(c.to));
+    }
   }
   void move_slots(std::span<const SlotMove> moves) override {
     for (const SlotMove& m : moves)
@@ -136,7 +151,6 @@ class CpuBackend final : public Backend {
       out[static_cast<size_t>(model_.head_tokens[i])] = logits[i];
   }
 
-  bool takes_hidden() const { return model_.fc.n > 0; }
   int32_t first_logit_row(const AcceptJob& job) const {
     return batch_.first_logit_row(batch_.segments[static_cast<size_t>(job.segment)]);
   }
@@ -144,25 +158,15 @@ class CpuBackend final : public Backend {
     return Batch::n_logit_rows(batch_.segments[static_cast<size_t>(job.segment)]);
   }
 
-  void propose_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
-
-  // One draft while it grows. Reused from call to call.
-  struct Growth {
-    size_t job = 0;
-    std::vector<int32_t> open;    // nodes of the last level; {kRoot} at first
-    std::vector<int32_t> next;    // those of the level that is added
-    int32_t first_logit_row = 0;  // of the present pass
-    bool complete = false;
-    // A head's own hidden states, f32 [1 + nodes, E]: of the root, then of the nodes that were fed.
-    std::vector<float> outputs;
-  };
-  std::span<Growth> growing() { return std::span(growing_).first(n_growing_); }
-  void feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees);
-  void add_features(const ProposeJob& job, const Growth& g, const DraftTree& tree);
-  void keep_outputs();
-  void grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees, int32_t depth);
-  void grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits, int32_t depth,
-                DraftTree* tree, std::vector<TokenProbability>* top) const;
+  float* of_block(BlockId block) { return kept_.as<float>() + block * options_.hidden_of.width; }
+  const float* state_at(HiddenRef ref) {
+    if (ref.in == HiddenRef::In::kOwn) return forward_.own_state(ref.index);
+    if (ref.in == HiddenRef::In::kBlock) return of_block(ref.index);
+    return static_cast<const float*>(options_.hidden_of.data) +
+           ref.index * options_.hidden_of.width;
+  }
+  DraftLevels::Device draft_device();
+  void list_likeliest(std::span<const int32_t> rows, std::span<std::vector<TokenProbability>> out);
 
   CpuOptions options_;
   ThreadPool& pool_;
@@ -170,157 +174,57 @@ class CpuBackend final : public Backend {
   KvPlane plane_;
   CpuForward forward_;
   BackendInfo info_;
-  Batch batch_;  // of the last forward: its segments and logit rows; of a draft, all of it
-  int64_t draft_layers_ = 0;     // of the present proposal; 0: all
-  std::vector<Growth> growing_;  // the first n_growing_ of them are
-  size_t n_growing_ = 0;
-  std::vector<const float*> features_;  // by row of the present pass; empty but for a head
-  std::vector<std::vector<TokenProbability>> top_;  // by thread
+  Batch batch_;               // of the last forward: its segments and logit rows
+  int64_t draft_layers_ = 0;  // of the present proposal; 0: all
+  DraftLevels levels_;
+  Buffer kept_;  // a head's: f32 [N, width], the state kept for each block
+  std::vector<CpuForward::Feature> features_;  // a head's: by row of the present pass
 };
 
-// As many jobs at once as their longest pass has room for; alone or together gives the same bits.
-void CpuBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
-  auto rows = [&](size_t j) {
-    int64_t n_fed = jobs[j].widths.empty() ? 1 : 1 + jobs[j].n_draft;
-    return std::max(n_fed, static_cast<int64_t>(jobs[j].committed.size()));
-  };
-  for (size_t first = 0; first < jobs.size();) {
+DraftLevels::Device CpuBackend::draft_device() {
+  return {[this](const Batch& batch, std::span<const HiddenRef> hidden) {
+            features_.clear();
+            for (HiddenRef ref : hidden)
+              features_.push_back({state_at(ref), model_.head_kind == HeadKind::kEagle3 &&
+                                                      ref.in != HiddenRef::In::kOwn});
+            forward_.run(batch, features_, draft_layers_);
+          },
+          [this](std::span<const int32_t> rows, std::span<std::vector<TokenProbability>> out) {
+            list_likeliest(rows, out);
+          },
+          forward_.max_rows(), &pool_};
+}
+
+// In stretches of rows whose logits there is room for.
+void CpuBackend::list_likeliest(std::span<const int32_t> rows,
+                                std::span<std::vector<TokenProbability>> out) {
+  for (size_t first = 0; first < rows.size();) {
     size_t end = first;
-    int64_t n = 0;
-    do n += rows(end++);
-    while (end < jobs.size() && n + rows(end) <= forward_.max_rows());
-    propose_together(jobs.subspan(first, end - first), trees.subspan(first, end - first));
-    first = end;
-  }
-}
-
-void CpuBackend::propose_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
-  n_growing_ = 0;
-  if (growing_.size() < jobs.size()) growing_.resize(jobs.size());
-  top_.resize(static_cast<size_t>(pool_.size()));
-  batch_.clear();
-  features_.clear();
-  for (size_t j = 0; j < jobs.size(); ++j) {
-    trees[j].clear();
-    batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks,
-               jobs[j].n_draft > 0 ? Batch::Logits::kLast : Batch::Logits::kNone);
-    for (size_t i = 0; takes_hidden() && i < jobs[j].committed.size(); ++i)
-      features_.push_back(jobs[j].hidden + static_cast<int64_t>(i) * model_.E);
-    if (jobs[j].n_draft <= 0) continue;
-    Growth& g = growing_[n_growing_++];
-    g.job = j;
-    g.open.assign(1, DraftTree::kRoot);
-    g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
-  }
-  forward_.run(batch_, features_, draft_layers_);
-  keep_outputs();
-  for (int32_t depth = 1; n_growing_ > 0; ++depth) {
-    grow_level(jobs, trees, depth);
-    if (n_growing_ > 0) feed_level(jobs, trees);
-  }
-}
-
-// Feeds the new level. A chain's node is a plain row behind what is there; a tree is fed with its
-// root again, so that its nodes lie behind it.
-void CpuBackend::feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees) {
-  batch_.clear();
-  features_.clear();
-  for (Growth& g : growing()) {
-    const ProposeJob& job = jobs[g.job];
-    const DraftTree& tree = trees[g.job];
-    int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
-    if (job.widths.empty()) {
-      batch_.add(std::span(tree.tokens).last(1), last + tree.depth(), nullptr, job.blocks,
-                 Batch::Logits::kLast);
-      g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) - 1;
-    } else {
-      g.first_logit_row = static_cast<int32_t>(batch_.logit_rows.size()) + 1 + g.open.front();
-      batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
-    }
-    if (takes_hidden()) add_features(job, g, tree);
-  }
-  forward_.run(batch_, features_, draft_layers_);
-  keep_outputs();
-}
-
-// Of the rows that feed_level has just added: the root's is the target's, a node's is what the head
-// said of the node above.
-void CpuBackend::add_features(const ProposeJob& job, const Growth& g, const DraftTree& tree) {
-  int32_t first = 0;
-  if (job.widths.empty())
-    first = tree.size() - 1;
-  else
-    features_.push_back(job.hidden + static_cast<int64_t>(job.committed.size() - 1) * model_.E);
-  for (int32_t n = first; n < tree.size(); ++n)
-    features_.push_back(g.outputs.data() + (1 + tree.parents[static_cast<size_t>(n)]) * model_.E);
-}
-
-// What the head said of the nodes of the level that was just fed.
-void CpuBackend::keep_outputs() {
-  if (!takes_hidden()) return;
-  for (Growth& g : growing()) {
-    int32_t first = g.open.front(), last = g.open.back();  // -1: the root
-    g.outputs.resize(static_cast<size_t>((2 + last) * model_.E));
-    for (int32_t n = first; n <= last; ++n) {
-      std::span<const float> from = forward_.logit_hidden(g.first_logit_row + n - first);
-      std::copy(from.begin(), from.end(), g.outputs.begin() + (1 + n) * model_.E);
-    }
-  }
-}
-
-void CpuBackend::grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees,
-                            int32_t depth) {
-  for (size_t first = 0; first < n_growing_;) {
-    size_t end = first;
-    int32_t row = growing_[first].first_logit_row, n = 0;
-    for (; end < n_growing_; ++end) {
-      int32_t upto =
-          growing_[end].first_logit_row + static_cast<int32_t>(growing_[end].open.size()) - row;
-      if (upto > options_.head_chunk_rows) break;
-      n = upto;
-    }
-    View<float, 2> logits = forward_.logits(row, n);
+    while (end < rows.size() && rows[end] - rows[first] < options_.head_chunk_rows) ++end;
+    View<float, 2> logits = forward_.logits(rows[first], rows[end - 1] - rows[first] + 1);
     pool_.run([&](int thread) {
       for (size_t i = first + static_cast<size_t>(thread); i < end;
            i += static_cast<size_t>(pool_.size())) {
-        Growth& g = growing_[i];
-        auto own = logits.rows(g.first_logit_row - row, static_cast<int64_t>(g.open.size()));
-        grow_one(jobs[g.job], &g, own, depth, &trees[g.job], &top_[static_cast<size_t>(thread)]);
+        auto row = logits[rows[i] - rows[first]].span();
+        out[i].clear();
+        if (all_finite(row))
+          find_top_logits(row, model_.head_tokens, static_cast<size_t>(options_.draft_top_n),
+                          &out[i]);
       }
     });
     first = end;
   }
-  size_t kept = 0;
-  for (size_t i = 0; i < n_growing_; ++i)
-    if (!growing_[i].complete) std::swap(growing_[kept++], growing_[i]);
-  n_growing_ = kept;
 }
 
-// Adds one level to a draft.
-void CpuBackend::grow_one(const ProposeJob& job, Growth* g, View<const float, 2> logits,
-                          int32_t depth, DraftTree* tree,
-                          std::vector<TokenProbability>* top) const {
-  g->next.clear();
-  int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth - 1)];
-  for (size_t i = 0; i < g->open.size(); ++i) {
-    auto row = logits[static_cast<int64_t>(i)].span();
-    if (!all_finite(row)) continue;  // a draft that is ill proposes nothing
-    find_top_logits(row, model_.head_tokens, static_cast<size_t>(options_.draft_top_n), top);
-    GrowthPoint at{g->open[i],
-                   job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
-                   job.n_generated + depth - 1,
-                   job.params,
-                   job.stop,
-                   job.counts,
-                   job.key,
-                   job.policy.rule == Acceptance::kCoupled};
-    int32_t n = add_children(at, *top, std::min(width, job.n_draft - tree->size()), tree);
-    for (int32_t c = tree->size() - n; c < tree->size(); ++c) g->next.push_back(c);
-  }
-  std::swap(g->open, g->next);
-  size_t depths = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
-  g->complete =
-      g->open.empty() || tree->size() >= job.n_draft || static_cast<size_t>(depth) >= depths;
+// Whether a head can read the states that it is given.
+Status check_hidden(const Model& model, const HiddenStates& states) {
+  if (!model.takes_hidden()) return {};
+  if (states.on_device || states.type != StateType::kF32)
+    return invalid("a head on the CPU reads hidden states of a target on the CPU");
+  if (states.width != model.hidden_width())
+    return invalid("the head reads hidden states of width " + std::to_string(model.hidden_width()) +
+                   ", its target gives " + std::to_string(states.width));
+  return {};
 }
 
 }  // namespace
@@ -335,6 +239,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const Model& model, const Mode
   if (model.config.head_width % 16 != 0 || model.config.head_width > 256)
     return invalid("heads of width " + std::to_string(model.config.head_width) +
                    " are not supported; it must be a multiple of 16 up to 256");
+  if (Status s = check_hidden(model, options.hidden_of); !s.ok()) return s;
   if (Status s = pack_model(model, embedding_of, options, pool, &packed); !s.ok()) return s;
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(std::move(packed), options, pool));
 }

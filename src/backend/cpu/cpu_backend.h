@@ -21,9 +21,12 @@ struct CpuOptions {
   int32_t block_tokens = 16;
   int32_t max_rows = 512;  // T of a forward pass
   int64_t max_context = 0;
-  int32_t head_chunk_rows = 65;      // logit rows that are on hand at once: a tree and its root
-  int32_t draft_top_n = 128;         // tokens that a draft's q ranges over
-  bool keep_hidden = false;          // of every row, for Backend::hidden
+  int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
+  int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
+  bool keep_hidden = false;      // of every row, for Backend::hidden_states
+  // Which of them: the residual stream in front of these layers; empty: behind the final norm.
+  std::vector<int32_t> tap_layers = {};
+  HiddenStates hidden_of = {};       // a head's: those of its target, which outlives it
   const char* instruction_set = "";  // "portable", "avx2", "avx512"; "": the best there is
   // For tests: sees the residual stream [T, E] behind the embedding (layer -1) and each layer.
   std::function<void(int64_t layer, View<const float, 2>)> tap;

@@ -13,7 +13,8 @@ size_t float_bytes(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
 
 // The largest activation chunk of `rows` rows that any product of the model reads.
 size_t packed_bytes(const ModelShape& m, WeightFormat format, int64_t rows) {
-  int64_t width = std::max({m.E, m.H * m.D, m.F, m.takes_hidden ? 2 * m.E : 0});
+  int64_t width = std::max({m.E, m.H * m.D, m.F});
+  if (m.takes_hidden()) width = std::max({width, 2 * m.E, m.hidden_width});
   return static_cast<size_t>(packed_rows_bytes(format, n_steps_of(format, width), rows));
 }
 
@@ -45,12 +46,17 @@ CpuScratchBytes cpu_scratch_bytes(const ModelShape& m, const CpuOptions& o, int 
   s.own_packed = packed_bytes(m, format, 1);
   s.row = float_bytes(threads * std::max(2 * m.E, m.F));
   s.hidden = float_bytes(T * m.E);
-  s.kept = o.keep_hidden ? float_bytes(T * m.E) : 0;
+  const auto n_kept = std::max<int64_t>(1, static_cast<int64_t>(o.tap_layers.size()));
+  if (o.keep_hidden) s.kept = float_bytes(T * n_kept * m.E);
+  if (m.head_kind == HeadKind::kEagle3) {
+    s.joined = float_bytes(T * 2 * m.E);
+    s.fused = s.own = float_bytes(T * m.E);
+  }
   s.logits = float_bytes(o.head_chunk_rows * m.head_rows);
   s.angles = float_bytes(2 * (T * m.D / 2));
   s.total = s.residual + s.qkv + s.attended + s.gate_up + s.packed +
-            s.own_packed * static_cast<size_t>(threads) + s.row + s.hidden + s.kept + s.logits +
-            s.angles +
+            s.own_packed * static_cast<size_t>(threads) + s.row + s.hidden + s.kept + s.joined +
+            s.fused + s.own + s.logits + s.angles +
             static_cast<size_t>(Attention::bytes_of(m.H, m.D, T, o.max_context, n_threads));
   return s;
 }
@@ -62,15 +68,17 @@ Footprint cpu_footprint(const Model& model, const Model* embedding_of, const Cpu
   const int64_t number_bytes = o.weights == CpuOptions::Weights::kF32 ? 4 : 2;
   auto matrix = [&](int64_t n, int64_t k) { return packed_matrix_bytes(format, n, k); };
   Footprint f;
-  f.weight_bytes = m.L * (matrix(m.qkv_width(), m.E) + matrix(m.E, m.H * m.D) +
-                          matrix(2 * m.F, m.E) + matrix(m.E, m.F)) +
+  f.weight_bytes = m.L * (matrix(m.E, m.H * m.D) + matrix(2 * m.F, m.E) + matrix(m.E, m.F)) +
                    matrix(m.head_rows, m.E);
+  for (int64_t layer = 0; layer < m.L; ++layer)
+    f.weight_bytes += matrix(m.qkv_width(), m.qkv_input(layer));
   const bool is_float = format == WeightFormat::kF32 || format == WeightFormat::kBf16;
   if (!is_float || !head_is_embedding(model))
     f.weight_bytes += m.embedding_rows * m.E * number_bytes;
-  if (m.takes_hidden) f.weight_bytes += matrix(m.E, 2 * m.E);
-  // Numbers, and a scale for each row of int8.
-  f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * (o.int8_kv ? m.D + 4 : m.D * number_bytes);
+  if (m.takes_hidden()) f.weight_bytes += matrix(m.E, model.fc.cols());
+  // Numbers, a scale for each row of int8, and the state that a head keeps.
+  f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * (o.int8_kv ? m.D + 4 : m.D * number_bytes) +
+                     static_cast<int64_t>(float_bytes(m.hidden_width));
   f.scratch_bytes = static_cast<int64_t>(cpu_scratch_bytes(m, o, n_threads).total);
   return f;
 }

@@ -34,7 +34,10 @@ CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadP
   s_.row = Buffer(bytes.row);
   s_.hidden = Buffer(bytes.hidden);
   s_.kept = Buffer(bytes.kept);
-  if (model.fc.n > 0) attention_.set_first_position(1);
+  if (model.takes_hidden()) attention_.set_first_position(1);
+  s_.joined = Buffer(bytes.joined);
+  s_.fused = Buffer(bytes.fused);
+  s_.own = Buffer(bytes.own);
   s_.logits = Buffer(bytes.logits);
   s_.cosine.resize(bytes.angles / 8);
   s_.sine.resize(s_.cosine.size());
@@ -42,21 +45,28 @@ CpuForward::CpuForward(const CpuModel& model, const CpuOptions& options, ThreadP
 
 int64_t CpuForward::scratch_bytes() const {
   size_t total = s_.cosine.size() * 8;
-  for (const Buffer* b : {&s_.residual, &s_.qkv, &s_.attended, &s_.gate_up, &s_.packed,
-                          &s_.own_packed, &s_.row, &s_.hidden, &s_.kept, &s_.logits})
+  for (const Buffer* b :
+       {&s_.residual, &s_.qkv, &s_.attended, &s_.gate_up, &s_.packed, &s_.own_packed, &s_.row,
+        &s_.hidden, &s_.kept, &s_.joined, &s_.fused, &s_.own, &s_.logits})
     total += b->bytes();
   return static_cast<int64_t>(total) + attention_.bytes();
 }
 
-void CpuForward::run(const Batch& batch, std::span<const float* const> features, int64_t n_layers) {
+void CpuForward::run(const Batch& batch, std::span<const Feature> features, int64_t n_layers) {
   if (n_layers == 0) n_layers = model_.L;
   check(batch.n_rows() <= max_rows_, "more rows than the backend was made for");
+  check(!model_.takes_hidden() || static_cast<int64_t>(features.size()) == batch.n_rows(),
+        "a head needs a hidden state for every row");
+  needs_fc_.clear();
+  for (size_t r = 0; r < features.size(); ++r)
+    if (features[r].needs_fc) needs_fc_.push_back(static_cast<int32_t>(r));
   attention_.plan(batch, *plane_);
   pool_.run([&](int thread) {
     Range rows = split_range(batch.n_rows(), 1, pool_.size(), thread);
     embed(batch, rows);
     prepare_rope(batch, rows);
-    if (model_.fc.n > 0) mix(batch, features, thread);
+    if (model_.head_kind == HeadKind::kEagle) mix(batch, features, thread);
+    if (model_.head_kind == HeadKind::kEagle3) mix_into_attention(batch, features, thread);
     pool_.barrier().wait();
     for (int64_t layer = 0; layer < n_layers; ++layer) {
       if (options_.tap) {
@@ -65,6 +75,7 @@ void CpuForward::run(const Batch& batch, std::span<const float* const> features,
           options_.tap(layer - 1, {s_.residual.as<float>(), {batch.n_rows(), model_.E}});
         pool_.barrier().wait();
       }
+      keep_tap(layer, rows);
       run_layer(batch, layer, thread);
     }
     pool_.barrier().wait();
@@ -90,23 +101,74 @@ void CpuForward::embed(const Batch& batch, Range rows) {
   }
 }
 
+// The states in front of a layer, for a head that reads them there.
+void CpuForward::keep_tap(int64_t layer, Range rows) {
+  if (!options_.keep_hidden) return;
+  const int64_t E = model_.E;
+  for (size_t i = 0; i < options_.tap_layers.size(); ++i) {
+    if (options_.tap_layers[i] != layer) continue;
+    for (int64_t r = rows.begin; r < rows.end; ++r)
+      std::memcpy(s_.kept.as<float>() + r * kept_width() + static_cast<int64_t>(i) * E,
+                  s_.residual.as<float>() + r * E, float_bytes(E));
+  }
+}
+
+// x normalised, or as it is where there is no norm.
+void CpuForward::norm_or_copy(const std::vector<float>& weight, const float* x, float* y) const {
+  if (weight.empty())
+    std::memcpy(y, x, float_bytes(model_.E));
+  else
+    model_.kernels->rms_norm(x, weight.data(), model_.epsilon, model_.E, y);
+}
+
 // Embedding and hidden state of the token before, each normalised, to what enters the first layer.
-void CpuForward::mix(const Batch& batch, std::span<const float* const> features, int thread) {
-  const CpuKernels& k = *model_.kernels;
+void CpuForward::mix(const Batch& batch, std::span<const Feature> features, int thread) {
   int64_t E = model_.E, T = batch.n_rows();
   Range rows = split_range(T, 1, pool_.size(), thread), packs = T > 1 ? rows : Range{0, T};
-  check(static_cast<int64_t>(features.size()) == T, "a head needs a hidden state for every row");
   float *row = s_.row.as<float>() + thread * row_width(), *residual = s_.residual.as<float>();
   if (T == 1) pool_.barrier().wait();  // its embedding is one thread's, its packing everyone's
   for (int64_t r = packs.begin; r < packs.end; ++r) {
-    k.rms_norm(residual + r * E, model_.embedding_norm.data(), model_.epsilon, E, row);
-    k.rms_norm(features[static_cast<size_t>(r)], model_.hidden_norm.data(), model_.epsilon, E,
-               row + E);
-    pack_activation(k, model_.fc, row, r, T, packed(T, thread));
+    norm_or_copy(model_.embedding_norm, residual + r * E, row);
+    norm_or_copy(model_.hidden_norm, features[static_cast<size_t>(r)].state, row + E);
+    pack_activation(*model_.kernels, model_.fc, row, r, T, packed(T, thread));
   }
   // With one row nobody may write the residual while others still read it.
   if (T == 1) pool_.barrier().wait();
   product(model_.fc, T, residual, E, false, 1, thread);
+  add_fc_bias(residual, rows);
+}
+
+void CpuForward::add_fc_bias(float* y, Range rows) const {
+  if (model_.fc_bias.empty()) return;
+  for (int64_t r = rows.begin; r < rows.end; ++r)
+    for (int64_t i = 0; i < model_.E; ++i)
+      y[r * model_.E + i] += model_.fc_bias[static_cast<size_t>(i)];
+}
+
+// The hidden state enters the first layer as it is, behind fc where it is the target's; embedding
+// and hidden state, each normalised, are what its attention reads.
+void CpuForward::mix_into_attention(const Batch& batch, std::span<const Feature> features,
+                                    int thread) {
+  int64_t E = model_.E, T = batch.n_rows(), m = static_cast<int64_t>(needs_fc_.size());
+  float *residual = s_.residual.as<float>(), *fused = s_.fused.as<float>(),
+        *joined = s_.joined.as<float>();
+  Range own = split_range(m, 1, pool_.size(), thread), packs = m > 1 ? own : Range{0, m};
+  for (int64_t i = packs.begin; i < packs.end; ++i)
+    pack_activation(*model_.kernels, model_.fc,
+                    features[static_cast<size_t>(needs_fc_[static_cast<size_t>(i)])].state, i, m,
+                    packed(m, thread));
+  if (m > 0) product(model_.fc, m, fused, E, false, 1, thread);
+  add_fc_bias(fused, own);
+  pool_.barrier().wait();
+  Range rows = split_range(T, 1, pool_.size(), thread);
+  auto nth = std::lower_bound(needs_fc_.begin(), needs_fc_.end(), rows.begin) - needs_fc_.begin();
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    const Feature& f = features[static_cast<size_t>(r)];
+    const float* state = f.needs_fc ? fused + nth++ * E : f.state;
+    norm_or_copy(model_.embedding_norm, residual + r * E, joined + r * 2 * E);
+    norm_or_copy(model_.hidden_norm, state, joined + r * 2 * E + E);
+    std::memcpy(residual + r * E, state, float_bytes(E));
+  }
 }
 
 void CpuForward::prepare_rope(const Batch& batch, Range rows) {
@@ -159,22 +221,22 @@ void CpuForward::run_layer(const Batch& batch, int64_t layer, int thread) {
   float *residual = s_.residual.as<float>(), *attended = s_.attended.as<float>();
   float* row = s_.row.as<float>() + thread * row_width();
 
-  normalise(w.attention_norm, w.qkv, T, thread);
+  if (model_.reads_wide(layer))
+    pack_rows(w.qkv, s_.joined.as<float>(), T, thread);
+  else
+    normalise(w.attention_norm, w.qkv, T, thread);
   product(w.qkv, T, s_.qkv.as<float>(), wide, false, 0, thread);
   rotate_and_store(batch, layer, own);
   pool_.barrier().wait();
   attention_.run(k, batch, *plane_, layer, s_.qkv.as<float>(), wide, attended, thread,
                  pool_.barrier());
   pool_.barrier().wait();
-  Part part = part_of(w.o, T, thread);
-  for (int64_t r = part.rows.begin; r < part.rows.end; ++r)
-    pack_activation(k, w.o, attended + r * model_.H * model_.D, r, T, part.steps,
-                    packed(T, thread));
+  pack_rows(w.o, attended, T, thread);
   product(w.o, T, residual, E, true, 1, thread);
 
   normalise(w.ffn_norm, w.gate_up, T, thread);
   product(w.gate_up, T, s_.gate_up.as<float>(), 2 * F, false, 2, thread);
-  part = part_of(w.down, T, thread);
+  Part part = part_of(w.down, T, thread);
   int64_t first = part.steps.begin * step_width(w.down.format);
   int64_t end = std::min(F, part.steps.end * step_width(w.down.format));
   for (int64_t r = part.rows.begin; r < part.rows.end; ++r) {
@@ -185,14 +247,20 @@ void CpuForward::run_layer(const Batch& batch, int64_t layer, int thread) {
   product(w.down, T, residual, E, true, 3, thread);
 }
 
-// RMS norm of rows of m, packed for the product that follows.
+// Rows of x [m, K] packed for the product that follows.
+void CpuForward::pack_rows(const PackedMatrix& next, const float* x, int64_t m, int thread) {
+  Part part = part_of(next, m, thread);
+  for (int64_t r = part.rows.begin; r < part.rows.end; ++r)
+    pack_activation(*model_.kernels, next, x + r * next.k, r, m, part.steps, packed(m, thread));
+}
+
+// RMS norm (or, without one, the residual as it is) of rows of m, packed likewise.
 void CpuForward::normalise(const std::vector<float>& weight, const PackedMatrix& next, int64_t m,
                            int thread) {
   float* row = s_.row.as<float>() + thread * row_width();
   Part part = part_of(next, m, thread);
   for (int64_t r = part.rows.begin; r < part.rows.end; ++r) {
-    model_.kernels->rms_norm(s_.residual.as<float>() + r * model_.E, weight.data(), model_.epsilon,
-                             model_.E, row);
+    norm_or_copy(weight, s_.residual.as<float>() + r * model_.E, row);
     pack_activation(*model_.kernels, next, row, r, m, part.steps, packed(m, thread));
   }
 }
@@ -226,26 +294,27 @@ void CpuForward::rotate_and_store(const Batch& batch, int64_t layer, Range rows)
 
 void CpuForward::finish(const Batch& batch, int thread) {
   int64_t E = model_.E;
-  auto norm = [&](int64_t row, float* out) {
-    model_.kernels->rms_norm(s_.residual.as<float>() + row * E, model_.final_norm.data(),
-                             model_.epsilon, E, out);
-  };
+  const float* residual = s_.residual.as<float>();
   Range rows = split_range(static_cast<int64_t>(batch.logit_rows.size()), 1, pool_.size(), thread);
-  for (int64_t i = rows.begin; i < rows.end; ++i)
-    norm(batch.logit_rows[static_cast<size_t>(i)], s_.hidden.as<float>() + i * E);
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    const float* row = residual + batch.logit_rows[static_cast<size_t>(i)] * E;
+    norm_or_copy(model_.final_norm, row, s_.hidden.as<float>() + i * E);
+    if (model_.head_kind == HeadKind::kEagle3)
+      std::memcpy(s_.own.as<float>() + i * E, row, float_bytes(E));
+  }
   if (!options_.keep_hidden) return;
   Range all = split_range(batch.n_rows(), 1, pool_.size(), thread);
-  for (int64_t r = all.begin; r < all.end; ++r) norm(r, s_.kept.as<float>() + r * E);
+  keep_tap(model_.L, all);
+  if (!options_.tap_layers.empty()) return;
+  for (int64_t r = all.begin; r < all.end; ++r)
+    norm_or_copy(model_.final_norm, residual + r * E, s_.kept.as<float>() + r * E);
 }
 
 View<float, 2> CpuForward::logits(int32_t first, int32_t n) {
   check(n <= options_.head_chunk_rows, "more logit rows at once than there is room for");
   View<float, 2> out{s_.logits.as<float>(), {n, model_.head_rows}};
   pool_.run([&](int thread) {
-    Part part = part_of(model_.head, n, thread);
-    for (int64_t r = part.rows.begin; r < part.rows.end; ++r)
-      pack_activation(*model_.kernels, model_.head, s_.hidden.as<float>() + (first + r) * model_.E,
-                      r, n, part.steps, packed(n, thread));
+    pack_rows(model_.head, s_.hidden.as<float>() + first * model_.E, n, thread);
     product(model_.head, n, out.data, model_.head_rows, false, 0, thread);
   });
   return out;

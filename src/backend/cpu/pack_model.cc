@@ -49,10 +49,11 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
   out->epsilon = c.norm_epsilon;
   out->rope = rope_frequencies(c);
   out->head_tokens = model.head_tokens;
-  out->head_rows = model.head.rows();
-  out->V = model.head_tokens.empty() ? model.head.rows()
+  const Tensor& head = model.shares_head ? embedding_of->head : model.head;
+  out->head_rows = head.rows();
+  out->V = model.head_tokens.empty() ? head.rows()
            : embedding_of            ? embedding_of->config.vocabulary_size
-                                     : c.vocabulary_size;
+                                     : c.n_tokens;
   auto pack = [&](std::initializer_list<const Tensor*> tensors, PackedMatrix* into) -> Status {
     Result<PackedMatrix> packed =
         pack_matrix(std::span(tensors.begin(), tensors.size()), format, pool);
@@ -78,9 +79,11 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
   out->final_norm = floats(model.final_norm);
   out->embedding_norm = floats(model.embedding_norm);
   out->hidden_norm = floats(model.hidden_norm);
+  out->head_kind = model.head_kind;
+  out->fc_bias = floats(model.fc_bias);
   if (model.takes_hidden())
     if (Status s = pack({&model.fc}, &out->fc); !s.ok()) return s;
-  if (Status s = pack({&model.head}, &out->head); !s.ok()) return s;
+  if (Status s = pack({&head}, &out->head); !s.ok()) return s;
   const Model& embeds = model.shares_embedding ? *embedding_of : model;
   bool is_head = out->head.is_float() && head_is_embedding(model);
   if (!is_head) out->embedding = pack_embedding(embeds.embedding, out->f32, pool);

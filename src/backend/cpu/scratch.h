@@ -14,7 +14,7 @@ WeightFormat format_of(CpuOptions::Weights weights);
 // thread's; `total` has all threads' and attention's.
 struct CpuScratchBytes {
   size_t residual = 0, qkv = 0, attended = 0, gate_up = 0, packed = 0, own_packed = 0, row = 0,
-         hidden = 0, kept = 0, logits = 0, angles = 0, total = 0;
+         hidden = 0, kept = 0, joined = 0, fused = 0, own = 0, logits = 0, angles = 0, total = 0;
 };
 CpuScratchBytes cpu_scratch_bytes(const ModelShape& model, const CpuOptions& options,
                                   int n_threads);

@@ -13,18 +13,25 @@
 namespace pf {
 namespace {
 
+// A stream of its own, or another one's, which outlives this.
 class Stream {
  public:
-  Stream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  explicit Stream(void* other) : owned_(other == nullptr) {
+    if (owned_)
+      cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    else
+      stream_ = static_cast<cudaStream_t>(other);
+  }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() {
     cuda_check(cudaStreamSynchronize(stream_));
-    cuda_check(cudaStreamDestroy(stream_));
+    if (owned_) cuda_check(cudaStreamDestroy(stream_));
   }
   cudaStream_t get() const { return stream_; }
 
  private:
+  const bool owned_;
   cudaStream_t stream_ = nullptr;
 };
 
@@ -41,6 +48,7 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(CudaModel<A> model, const CudaOptions& options)
       : options_(options),
+        stream_(options.hidden_of.stream),
         model_(std::move(model)),
         forward_(model_, options_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
         judge_(model_, options_, &forward_, stream_.get()),
@@ -105,8 +113,12 @@ class CudaBackend final : public Backend {
     draft_.propose(jobs, trees, n_layers);
   }
 
-  std::span<const float> hidden(int32_t) const override {
-    die("the CUDA backend was not made to keep hidden states");
+  HiddenStates hidden_states() const override {
+    check(options_.keep_hidden, "the backend was not made to keep hidden states");
+    return forward_.states();
+  }
+  void keep_hidden(std::span<const HiddenKeep> keeps) override {
+    forward_.head_input().keep(keeps);
   }
 
   void copy_blocks(std::span<const BlockCopy> copies) override {
@@ -121,6 +133,7 @@ class CudaBackend final : public Backend {
     kernels::copy_blocks<A>(forward_.plane(),
                             {moves_.at(pairs), {static_cast<int64_t>(copies.size()), 2}},
                             stream_.get());
+    forward_.head_input().copy_blocks(copies);
   }
 
   void move_slots(std::span<const SlotMove> moves) override {
@@ -187,6 +200,20 @@ Status check_shapes(const ModelConfig& c, int64_t head_rows) {
   return {};
 }
 
+// Whether a head can read the states that it is given.
+Status check_hidden(const Model& model, const CudaOptions& options) {
+  if (!model.takes_hidden()) return {};
+  const HiddenStates& states = options.hidden_of;
+  const StateType type =
+      options.numbers == CudaOptions::Numbers::kF16 ? StateType::kF16 : StateType::kBf16;
+  if (!states.on_device || states.type != type)
+    return invalid("a head on a CUDA device reads hidden states of a target there, in its numbers");
+  if (states.width != model.hidden_width())
+    return invalid("the head reads hidden states of width " + std::to_string(model.hidden_width()) +
+                   ", its target gives " + std::to_string(states.width));
+  return {};
+}
+
 template <class A>
 Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding_of,
                                       const CudaOptions& options, ThreadPool& pool) {
@@ -230,14 +257,11 @@ int64_t cuda_free_bytes() {
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
                                                    const CudaOptions& options, ThreadPool& pool) {
-  if (model.takes_hidden())
-    return invalid(
-        "a head over the target's hidden states has no CUDA kernels yet; run it with --device cpu");
-  if (!std::is_sorted(model.head_tokens.begin(), model.head_tokens.end()))
-    return invalid(
-        "the CUDA kernels need the rows of a reduced head in order of their tokens; run it with "
-        "--device cpu");
-  if (Status s = check_shapes(model.config, model.head.rows()); !s.ok()) return s;
+  check(std::is_sorted(model.head_tokens.begin(), model.head_tokens.end()),
+        "rows of a reduced head out of order");
+  const int64_t head_rows = (model.shares_head ? *embedding_of : model).head.rows();
+  if (Status s = check_shapes(model.config, head_rows); !s.ok()) return s;
+  if (Status s = check_hidden(model, options); !s.ok()) return s;
   return options.numbers == CudaOptions::Numbers::kF16
              ? make<f16>(model, embedding_of, options, pool)
              : make<bf16>(model, embedding_of, options, pool);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/cuda/blas.h"
@@ -27,6 +28,11 @@ struct CudaOptions {
   int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
   int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
   bool graphs = true;            // small passes and drafts as CUDA graphs; the results are the same
+  bool keep_hidden = false;      // of every row, for Backend::hidden_states
+  // Which of them: the residual stream in front of these layers; empty: behind the final norm.
+  std::vector<int32_t> tap_layers = {};
+  // A head's: those of its target, which outlives it. It works on the target's stream.
+  HiddenStates hidden_of = {};
   // Who multiplies a prompt's rows with 16-bit matrices. With cuBLAS their sums depend on how the
   // prompt is cut into chunks; rows of decode and verification are the same as ever.
   enum class PrefillGemm { kOwn, kCublas };

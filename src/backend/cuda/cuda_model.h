@@ -34,9 +34,9 @@ void multiply(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w,
 
 template <class A>
 struct CudaLayer {
-  DeviceBuffer<float> attention_norm, ffn_norm;  // [E]
+  DeviceBuffer<float> attention_norm, ffn_norm;  // [E]; the first may hold nothing: no norm
   DeviceBuffer<float> qkv_bias;                  // [(H + 2 G) D], or nothing
-  CudaMatrix<A> qkv;                             // [(H + 2 G) D, E]
+  CudaMatrix<A> qkv;                             // [(H + 2 G) D, E]; an EAGLE-3 head's [.., 2 E]
   CudaMatrix<A> o;                               // [E, H D]
   CudaMatrix<A> gate_up;                         // [2 F, E]
   CudaMatrix<A> down;                            // [E, F]
@@ -53,14 +53,23 @@ struct CudaModel {
   DeviceBuffer<A> embedding;            // [V', E]
   int64_t embedding_rows = 0;           // V'
   std::vector<CudaLayer<A>> layers;     // [L]
-  DeviceBuffer<float> final_norm;       // [E]
+  DeviceBuffer<float> final_norm;       // [E], or nothing: no norm
   CudaMatrix<A> head;                   // [head_rows, E]
   std::vector<int32_t> head_tokens;     // row -> token; empty: the row is the token
   DeviceBuffer<int32_t> device_tokens;  // the same on the device
 
+  // A head over hidden states (model/model.h): slots and hidden states as in cpu_model.h.
+  HeadKind head_kind = HeadKind::kNone;
+  CudaMatrix<A> fc;                                 // [E, 2 E] or [E, hidden width]
+  DeviceBuffer<float> fc_bias;                      // [E], or nothing
+  DeviceBuffer<float> embedding_norm, hidden_norm;  // [E], or nothing: no norm
+
+  bool takes_hidden() const { return head_kind != HeadKind::kNone; }
+  int32_t first_position() const { return takes_hidden() ? 1 : 0; }  // slot 0 stays empty
+  bool reads_wide(int64_t layer) const { return layer == 0 && head_kind == HeadKind::kEagle3; }
   int64_t qkv_width() const { return (H + 2 * G) * D; }
   int64_t bytes_per_step() const {  // of the matrices that one decode step reads
-    int64_t total = head.bytes();
+    int64_t total = head.bytes() + fc.bytes();
     for (const CudaLayer<A>& l : layers)
       total += l.qkv.bytes() + l.o.bytes() + l.gate_up.bytes() + l.down.bytes();
     return total;

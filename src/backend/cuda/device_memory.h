@@ -61,7 +61,9 @@ class DeviceBuffer {
 class PinnedMemory {
  public:
   PinnedMemory() = default;
-  explicit PinnedMemory(size_t bytes) : bytes_(bytes) { cuda_check(cudaMallocHost(&p_, bytes)); }
+  explicit PinnedMemory(size_t bytes) : bytes_(bytes) {
+    if (bytes > 0) cuda_check(cudaMallocHost(&p_, bytes));
+  }
   PinnedMemory(PinnedMemory&& other) noexcept
       : p_(std::exchange(other.p_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   PinnedMemory& operator=(PinnedMemory&& other) noexcept {

@@ -65,18 +65,26 @@ CudaDraft<A>::CudaDraft(const CudaModel<A>& model, const CudaOptions& options,
       forward_(forward),
       graphs_(graphs),
       stream_(stream),
+      levels_(level_device()),
       staging_(kDraftStaging),
       candidates_(int64_t{max_rows_} * top_n_),
       slices_(chunk_rows_ * kernels::n_slices_of(model.head_rows) * top_n_),
       n_listed_(max_rows_),
-      all_open_(max_rows_),
+      all_open_(chunk_rows_),
       tokens_(max_rows_) {
   for (DeviceBuffer<int32_t>& open : open_) open = DeviceBuffer<int32_t>(max_rows_);
   cuda_check(cudaMemsetAsync(all_open_.data(), 0, all_open_.bytes(), stream_));
-  device_.forward = [this](const Batch& batch) { forward_->run(batch, n_layers_); };
-  device_.list = [this](int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out) {
-    list_on_host(first, n, out);
-  };
+}
+
+template <class A>
+DraftLevels::Device CudaDraft<A>::level_device() {
+  return {[this](const Batch& batch, std::span<const HiddenRef> hidden) {
+            forward_->run(batch, n_layers_, 0, hidden);
+          },
+          [this](std::span<const int32_t> rows, std::span<std::vector<TokenProbability>> out) {
+            list_on_host(rows, out);
+          },
+          max_rows_, nullptr};
 }
 
 template <class A>
@@ -92,20 +100,14 @@ void CudaDraft<A>::propose(std::span<const ProposeJob> jobs, std::span<DraftTree
                            int64_t n_layers) {
   n_layers_ = n_layers == 0 ? model_.L : n_layers;
   for (size_t first = 0; first < jobs.size();) {
-    size_t end = first;
-    int64_t n = 0;
-    bool branches = false;
-    do {
-      branches |= !jobs[end].widths.empty();
-      n += DraftLevels::rows_of(jobs[end++]);
-    } while (end < jobs.size() && n + DraftLevels::rows_of(jobs[end]) <= max_rows_);
-    auto some = jobs.subspan(first, end - first);
-    auto grown = trees.subspan(first, end - first);
-    if (!branches)
+    size_t n = DraftLevels::n_together(jobs, first, max_rows_);
+    auto some = jobs.subspan(first, n);
+    auto grown = trees.subspan(first, n);
+    if (std::all_of(some.begin(), some.end(), [](const auto& j) { return j.widths.empty(); }))
       grow_chains(some, grown);
-    else if (!grow_trees(some, grown))
-      levels_.grow(device_, some, grown);
-    first = end;
+    else if (model_.takes_hidden() || !grow_trees(some, grown))
+      levels_.grow(some, grown);
+    first += n;
   }
 }
 
@@ -148,12 +150,15 @@ void CudaDraft<A>::grow_chains(std::span<const ProposeJob> jobs, std::span<Draft
 template <class A>
 void CudaDraft<A>::run_committed(std::span<const ProposeJob> jobs, int64_t n_logit_rows) {
   batch_.clear();
-  for (size_t j : order_)
-    batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks, Batch::Logits::kLast);
+  hidden_.clear();
+  auto add = [&](const ProposeJob& job, Batch::Logits logits) {
+    batch_.add(job.committed, job.base, nullptr, job.blocks, logits);
+    hidden_.insert(hidden_.end(), job.hidden.begin(), job.hidden.end());
+  };
+  for (size_t j : order_) add(jobs[j], Batch::Logits::kLast);
   for (const ProposeJob& job : jobs)
-    if (job.n_draft == 0)
-      batch_.add(job.committed, job.base, nullptr, job.blocks, Batch::Logits::kNone);
-  forward_->run(batch_, n_layers_, n_logit_rows);
+    if (job.n_draft == 0) add(job, Batch::Logits::kNone);
+  forward_->run(batch_, n_layers_, n_logit_rows, hidden_);
 }
 
 template <class A>
@@ -167,19 +172,25 @@ void CudaDraft<A>::stage_chains(std::span<const ProposeJob> jobs, int64_t B, int
   passes_.resize(static_cast<size_t>(K - 1));
   staging_.begin();
   place_rules(level_rows_[0]);
-  for (size_t i = 0; i < passes_.size(); ++i)
+  for (size_t i = 0; i < passes_.size(); ++i) {
     PassWriter::place(level_rows_[i + 1], level_rows_[i + 1], &staging_, &passes_[i]);
+    forward_->head_input().place(&staging_, &passes_[i]);
+  }
   write_rules(jobs);
   // One row per chain that goes on: what the level before has drawn.
   static constexpr int32_t kOnDevice = 0;
   for (int32_t depth = 2; depth <= K; ++depth) {
     batch_.clear();
+    hidden_.clear();
     for (size_t j : order_)
-      if (const ProposeJob& job = jobs[j]; job.n_draft >= depth)
+      if (const ProposeJob& job = jobs[j]; job.n_draft >= depth) {
+        hidden_.push_back({HiddenRef::In::kOwn, batch_.n_rows()});  // said of the level above
         batch_.add({&kOnDevice, 1},
                    job.base + static_cast<int64_t>(job.committed.size()) + depth - 2, nullptr,
                    job.blocks, Batch::Logits::kLast);
+      }
     const auto i = static_cast<size_t>(depth - 2);
+    forward_->head_input().fill(hidden_, &staging_, &passes_[i]);
     forward_->writer().fill(batch_, &staging_, &passes_[i], i > 0 ? &passes_[i - 1] : nullptr);
   }
   staging_.send(stream_);
@@ -203,8 +214,7 @@ void CudaDraft<A>::write_rules(std::span<const ProposeJob> jobs) {
   for (size_t i = 0; i < order_.size(); ++i) {
     const ProposeJob& job = jobs[order_[i]];
     rules_.add(*job.params, *job.stop, job.counts, job.key,
-               job.offset + job.base + static_cast<int64_t>(job.committed.size()),
-               job.n_generated);
+               job.offset + job.base + static_cast<int64_t>(job.committed.size()), job.n_generated);
     grow[i] = {job.n_draft, job.policy.rule == Acceptance::kCoupled};
     roots[i] = kernels::kRootNode;
   }
@@ -237,8 +247,10 @@ void CudaDraft<A>::grow_level(const Layout& layout, int32_t depth, int32_t max_n
                               const Level& level) {
   const int64_t n = B * level.places;
   const int32_t* open = depth == 1 ? staging_.at(placed_.roots) : open_[depth % 2].data();
-  for (int64_t first = 0; first < n; first += chunk_rows_)
-    list(static_cast<int32_t>(first), std::min<int64_t>(chunk_rows_, n - first), open);
+  for (int64_t first = 0; first < n; first += chunk_rows_) {
+    auto some = static_cast<int32_t>(std::min<int64_t>(chunk_rows_, n - first));
+    list(first, forward_->logits(static_cast<int32_t>(first), some), open + first);
+  }
   kernels::RuleLists lists{staging_.base<kernels::TokenCount>(), staging_.base<TokenValue>(),
                            staging_.base<int32_t>()};
   kernels::grow_trees(layout.at(trees_.as()),
@@ -260,34 +272,39 @@ void CudaDraft<A>::fetch(const Layout& layout, std::span<DraftTree> trees) {
 }
 
 template <class A>
-void CudaDraft<A>::list(int32_t first, int64_t n, const int32_t* open) {
-  kernels::list_candidates({candidates_.data() + int64_t{first} * top_n_, {n, top_n_}},
-                           {n_listed_.data() + first, {n}},
-                           {slices_.data(), {n, kernels::n_slices_of(model_.head_rows), top_n_}},
-                           forward_->logits(first, static_cast<int32_t>(n)), {open + first, {n}},
-                           {model_.device_tokens.data(), {model_.device_tokens.size()}}, stream_);
+void CudaDraft<A>::list(int64_t first, View<float, 2> logits, const int32_t* open) {
+  const int64_t n = logits.shape[0];
+  kernels::list_candidates(
+      {candidates_.data() + first * top_n_, {n, top_n_}}, {n_listed_.data() + first, {n}},
+      {slices_.data(), {n, kernels::n_slices_of(model_.head_rows), top_n_}}, logits, {open, {n}},
+      {model_.device_tokens.data(), {model_.device_tokens.size()}}, stream_);
 }
 
+// All rows of a level come back together.
 template <class A>
-void CudaDraft<A>::list_on_host(int32_t first, int32_t n,
+void CudaDraft<A>::list_on_host(std::span<const int32_t> rows,
                                 std::span<std::vector<TokenProbability>> out) {
-  list(first, n, all_open_.data());
-  const size_t list_bytes =
-                   static_cast<size_t>(n) * static_cast<size_t>(top_n_) * sizeof(TokenValue),
-               n_bytes = static_cast<size_t>(n) * sizeof(int32_t);
+  const auto n = static_cast<int64_t>(rows.size());
+  staging_.begin();
+  auto sent = staging_.put<int32_t>(rows);
+  staging_.send(stream_);
+  for (int64_t first = 0; first < n; first += chunk_rows_) {
+    auto some = staging_.view(sent).rows(first, std::min<int64_t>(chunk_rows_, n - first));
+    list(first, forward_->logits(some), all_open_.data());
+  }
+  const size_t list_bytes = rows.size() * static_cast<size_t>(top_n_) * sizeof(TokenValue),
+               n_bytes = rows.size() * sizeof(int32_t);
   make_room(list_bytes + n_bytes, &host_);
-  cuda_check(cudaMemcpyAsync(host_.data(), candidates_.data() + int64_t{first} * top_n_, list_bytes,
-                             cudaMemcpyDeviceToHost, stream_));
-  cuda_check(cudaMemcpyAsync(host_.data() + list_bytes, n_listed_.data() + first, n_bytes,
+  cuda_check(cudaMemcpyAsync(host_.data(), candidates_.data(), list_bytes, cudaMemcpyDeviceToHost,
+                             stream_));
+  cuda_check(cudaMemcpyAsync(host_.data() + list_bytes, n_listed_.data(), n_bytes,
                              cudaMemcpyDeviceToHost, stream_));
   cuda_check(cudaStreamSynchronize(stream_));
   const auto* tokens = reinterpret_cast<const TokenValue*>(host_.data());
   const auto* n_listed = reinterpret_cast<const int32_t*>(host_.data() + list_bytes);
-  for (int32_t r = 0; r < n; ++r) {
-    std::vector<TokenProbability>& top = out[static_cast<size_t>(r)];
-    top.clear();
-    for (int32_t i = 0; i < n_listed[r]; ++i)
-      top.push_back({tokens[r * top_n_ + i].token, tokens[r * top_n_ + i].value});
+  for (size_t r = 0; r < rows.size(); ++r, tokens += top_n_) {
+    out[r].clear();
+    for (int32_t i = 0; i < n_listed[r]; ++i) out[r].push_back({tokens[i].token, tokens[i].value});
   }
 }
 

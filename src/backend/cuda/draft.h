@@ -71,10 +71,10 @@ class CudaDraft {
   void grow_level(const Layout& layout, int32_t depth, int32_t max_nodes, int64_t B,
                   const Level& level);
   void fetch(const Layout& layout, std::span<DraftTree> trees);
-  // The likeliest tokens of n logit rows from `first` on, to rows [first, first + n) of
-  // candidates_.
-  void list(int32_t first, int64_t n, const int32_t* open);
-  void list_on_host(int32_t first, int32_t n, std::span<std::vector<TokenProbability>> out);
+  DraftLevels::Device level_device();
+  // The likeliest tokens of logits [n, head_rows] to rows [first, first + n) of candidates_.
+  void list(int64_t first, View<float, 2> logits, const int32_t* open);
+  void list_on_host(std::span<const int32_t> rows, std::span<std::vector<TokenProbability>> out);
 
   const CudaModel<A>& model_;
   const int32_t chunk_rows_, top_n_, max_rows_, block_tokens_;
@@ -84,9 +84,9 @@ class CudaDraft {
 
   int64_t n_layers_ = 0;  // of the present call
   DraftLevels levels_;
-  DraftLevels::Device device_;
   Batch batch_;
-  std::vector<size_t> order_;  // jobs that draft, those that want most first
+  std::vector<HiddenRef> hidden_;  // a head's: by row of batch_
+  std::vector<size_t> order_;      // jobs that draft, those that want most first
   DeviceRules rules_;
   Rules placed_;
   Staging staging_;
@@ -98,7 +98,7 @@ class CudaDraft {
   DeviceBuffer<kernels::TokenValue> candidates_;  // [max_rows, top_n]
   DeviceBuffer<kernels::TokenValue> slices_;      // scratch of the listing
   DeviceBuffer<int32_t> n_listed_;                // [max_rows]
-  DeviceBuffer<int32_t> all_open_;                // [max_rows] zeros: every place is in use
+  DeviceBuffer<int32_t> all_open_;                // [chunk] zeros: every place is in use
   DeviceBuffer<int32_t> open_[2];                 // [max_rows] of odd levels and of even ones
   DeviceBuffer<int32_t> tokens_;                  // [max_rows] of the next level
   DeviceMemory trees_;

@@ -27,14 +27,17 @@ int64_t float_bytes(Tensors tensors) {
   return 4 * n;
 }
 
-int64_t weight_bytes(const Model& model, const ModelShape& m, bool int4) {
+int64_t weight_bytes(const Model& model, const Tensor& head, const ModelShape& m, bool int4) {
   int64_t total = 4 * (m.D / 2) + 4 * static_cast<int64_t>(model.head_tokens.size());  // RoPE, ids
+  if (model.takes_hidden())
+    total += float_bytes({&model.fc_bias, &model.embedding_norm, &model.hidden_norm}) +
+             matrix_bytes({&model.fc}, int4);
   for (const LayerWeights& w : model.layers)
     total += float_bytes({&w.attention_norm, &w.ffn_norm, &w.q_bias, &w.k_bias, &w.v_bias}) +
              matrix_bytes({&w.q, &w.k, &w.v}, int4) + matrix_bytes({&w.o}, int4) +
              matrix_bytes({&w.gate, &w.up}, int4) + matrix_bytes({&w.down}, int4);
   return total + float_bytes({&model.final_norm}) + 2 * m.embedding_rows * m.E +
-         matrix_bytes({&model.head}, int4);
+         matrix_bytes({&head}, int4);
 }
 
 int64_t forward_bytes(const ModelShape& m, const CudaOptions& o) {
@@ -43,6 +46,18 @@ int64_t forward_bytes(const ModelShape& m, const CudaOptions& o) {
       T * (m.E + m.D + m.qkv_width() + m.E) + parts * m.H * (m.D + 2) + chunk * m.head_rows;
   const int64_t halves = T * (m.E + 2 * m.H * m.D + 3 * m.F + m.E) + chunk * m.E;
   return static_cast<int64_t>(kForwardStaging) + 4 * floats + 2 * halves;
+}
+
+// States that a target keeps for a head, and what a head makes its rows of (but for the states
+// that it keeps for blocks).
+int64_t hidden_bytes(const ModelShape& m, const CudaOptions& o) {
+  const int64_t T = n_max_rows(o), n_taps = static_cast<int64_t>(o.tap_layers.size());
+  int64_t total = o.keep_hidden ? T * std::max<int64_t>(1, n_taps) * m.E * 2 : 0;
+  if (o.keep_hidden) total += T * n_taps * 4;
+  if (o.keep_hidden || m.takes_hidden()) total += T * 4;  // 0, 1, 2, ...
+  if (!m.takes_hidden()) return total;
+  total += T * 2 * m.E * 2 + static_cast<int64_t>(kHiddenStaging);
+  return total + (m.head_kind == HeadKind::kEagle3 ? T * m.hidden_width * 2 : 0);
 }
 
 int64_t judge_bytes(const ModelShape& m, const CudaOptions& o) {
@@ -55,7 +70,7 @@ int64_t judge_bytes(const ModelShape& m, const CudaOptions& o) {
 int64_t draft_bytes(const ModelShape& m, const CudaOptions& o) {
   const int64_t T = n_max_rows(o), top = std::min<int64_t>(o.draft_top_n, m.head_rows);
   const auto listed = static_cast<int64_t>(sizeof(kernels::TokenValue)) * top;
-  return static_cast<int64_t>(kDraftStaging) + T * (listed + 5 * 4) +
+  return static_cast<int64_t>(kDraftStaging) + T * (listed + 4 * 4) + o.head_chunk_rows * 4 +
          o.head_chunk_rows * kernels::n_slices_of(m.head_rows) * listed;
 }
 
@@ -64,10 +79,11 @@ int64_t draft_bytes(const ModelShape& m, const CudaOptions& o) {
 Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& o) {
   const ModelShape m = shape_of(model, embedding_of);
   Footprint f;
-  f.weight_bytes = weight_bytes(model, m, o.int4);
-  f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * kv_row_bytes(m.D, o.int8_kv);
-  f.scratch_bytes = forward_bytes(m, o) + judge_bytes(m, o) + draft_bytes(m, o) +
-                    static_cast<int64_t>(kMoveStaging);
+  f.weight_bytes = weight_bytes(model, head_of(model, embedding_of), m, o.int4);
+  f.kv_block_bytes =
+      m.L * 2 * m.G * o.block_tokens * kv_row_bytes(m.D, o.int8_kv) + m.hidden_width * 2;
+  f.scratch_bytes = forward_bytes(m, o) + hidden_bytes(m, o) + judge_bytes(m, o) +
+                    draft_bytes(m, o) + static_cast<int64_t>(kMoveStaging);
   f.graph_bytes = o.graphs ? kGraphNodes * kGraphNodeBytes : 0;
   return f;
 }

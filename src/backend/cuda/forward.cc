@@ -21,6 +21,15 @@ int32_t n_multiprocessors() {
   return n;
 }
 
+// first, first + step, ... on the device.
+DeviceBuffer<int32_t> counting(int32_t n, int32_t step, int32_t first) {
+  std::vector<int32_t> values;
+  for (int32_t i = 0; i < n; ++i) values.push_back(first + i * step);
+  DeviceBuffer<int32_t> out(n);
+  if (n > 0) cuda_check(cudaMemcpy(out.data(), values.data(), out.bytes(), cudaMemcpyHostToDevice));
+  return out;
+}
+
 // Rows of D that the plane has room for: a key and a value of each slot, layer and KV head.
 template <class A>
 int64_t kv_rows(const CudaModel<A>& m, const CudaOptions& o) {
@@ -51,7 +60,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
              kv_scales_.data()},
       staging_(kForwardStaging),
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
-               m.sliding_window, n_attention_parts(o), n_thread_blocks_}),
+               m.sliding_window, n_attention_parts(o), n_thread_blocks_, m.first_position()}),
       residual_(max_rows_ * m.E),
       angles_(max_rows_ * m.D),
       qkv_(max_rows_ * m.qkv_width()),
@@ -65,7 +74,16 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       picked_(max_rows_ * m.E),
       hidden_(max_rows_ * m.E),
       chosen_(chunk_rows_ * m.E),
+      tap_layers_(o.tap_layers),
+      kept_width_(o.keep_hidden
+                      ? m.E * std::max<int64_t>(1, static_cast<int64_t>(o.tap_layers.size()))
+                      : 0),
+      kept_(max_rows_ * kept_width_),
+      iota_(counting(m.takes_hidden() || o.keep_hidden ? max_rows_ : 0, 1, 0)),
+      head_input_(m, o, max_rows_, stream),
       logits_(chunk_rows_ * m.head_rows) {
+  const auto n_taps = o.keep_hidden ? static_cast<int32_t>(tap_layers_.size()) : 0;
+  for (int32_t i = 0; i < n_taps; ++i) tap_rows_.push_back(counting(max_rows_, n_taps, i));
   // A tile of keys is read whole; what no sequence has written must be finite.
   cuda_check(cudaMemsetAsync(kv_.as(), 0, kv_.bytes(), stream_));
   if (o.int8_kv) cuda_check(cudaMemsetAsync(kv_scales_.data(), 0, kv_scales_.bytes(), stream_));
@@ -80,15 +98,20 @@ int64_t CudaForward<A>::scratch_bytes() const {
        {&residual_, &angles_, &qkv_, &part_values_, &part_states_, &picked_, &logits_})
     total += a->bytes();
   for (const DeviceBuffer<A>* a :
-       {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_})
+       {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_, &kept_})
     total += a->bytes();
-  return static_cast<int64_t>(total);
+  total += iota_.bytes();
+  for (const DeviceBuffer<int32_t>& rows : tap_rows_) total += rows.bytes();
+  return static_cast<int64_t>(total) + head_input_.bytes();
 }
 
 template <class A>
-void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_rows) {
+void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_rows,
+                         std::span<const HiddenRef> hidden) {
   const int64_t n = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
   check(n <= max_rows_, "more rows than the backend was made for");
+  check(!model_.takes_hidden() || static_cast<int64_t>(hidden.size()) == n,
+        "a head needs a hidden state for every row");
   if (n == 0) return;
   if (n_layers == 0) n_layers = model_.L;
   const int32_t padded = graphs_ != nullptr ? padded_rows(n, max_rows_) : 0;
@@ -97,6 +120,8 @@ void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_r
     PassWriter::place(padded, padded, &staging_, &pass_);
   else
     PassWriter::place(n, std::max(R, n_logit_rows), &staging_, &pass_);
+  head_input_.place(&staging_, &pass_);
+  head_input_.fill(hidden, &staging_, &pass_);
   writer_.fill(batch, &staging_, &pass_);
   staging_.send(stream_);
   auto issue = [&] { launch(pass_, staging_, staging_.at(pass_.tokens), n_layers); };
@@ -107,7 +132,9 @@ void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_r
     return;
   }
   graphs_->rest_on(GraphKey::Kind::kPass, {staging_.base()}, stream_);
-  graphs_->run({GraphKey::Kind::kPass, padded, static_cast<int32_t>(n_layers)}, stream_, issue);
+  graphs_->run(
+      {GraphKey::Kind::kPass, padded, static_cast<int32_t>(n_layers), head_input_.variant(pass_)},
+      stream_, issue);
 }
 
 // A library multiplies the rows of prompts whose chunks no graph would hold, and no others: a row
@@ -149,6 +176,7 @@ struct CudaForward<A>::Ops {
   const Staging& staging;
   const int32_t* tokens;
   const CudaModel<A>& m;
+  const bool keep;  // states for a head
 
   View<float, 2> residual() const { return {f.residual_.data(), {pass.T, m.E}}; }
   View<float, 2> picked() const { return {f.picked_.data(), {pass.R, m.E}}; }
@@ -160,7 +188,15 @@ struct CudaForward<A>::Ops {
     f.product(residual(), View<const A, 2>{x.data(), {pass.T, matrix.K}}, matrix, true);
   }
 
+  void final_norm_to(View<A, 2> y, View<const float, 2> x) const {
+    if (m.final_norm.size() == 0) return f.narrow_rows(y, x);
+    kernels::rms_norm(y, x, {m.final_norm.data(), {m.E}}, m.epsilon, f.stream_);
+  }
+
   void embed() {
+    if (m.takes_hidden())
+      return f.head_input_.run(residual(), tokens, pass, staging, f.iota(pass.T),
+                               {f.hidden_.data(), f.picked_.data()});
     kernels::gather_rows<A, float>(residual(),
                                    View<const A, 2>{m.embedding.data(), {m.embedding_rows, m.E}},
                                    {tokens, {pass.T}}, f.stream_);
@@ -172,6 +208,8 @@ struct CudaForward<A>::Ops {
   void norm(int64_t layer, LayerNorm which) {
     const CudaLayer<A>& w = layer_of(layer);
     const auto& weight = which == LayerNorm::kAttention ? w.attention_norm : w.ffn_norm;
+    if (which == LayerNorm::kAttention && m.reads_wide(layer)) return;
+    if (weight.size() == 0) return f.narrow_rows(normed(), residual());
     kernels::rms_norm(normed(), View<const float, 2>(residual()), {weight.data(), {m.E}}, m.epsilon,
                       f.stream_);
   }
@@ -179,7 +217,9 @@ struct CudaForward<A>::Ops {
     const CudaLayer<A>& w = layer_of(layer);
     switch (which) {
       case LayerMatrix::kQkv:
-        return f.product(qkv(), View<const A, 2>(normed()), w.qkv, false);
+        return f.product(
+            qkv(), m.reads_wide(layer) ? f.head_input_.joined(pass.T) : View<const A, 2>(normed()),
+            w.qkv, false);
       case LayerMatrix::kO:
         return add_product(f.attended_, w.o);
       case LayerMatrix::kGateUp:
@@ -217,16 +257,31 @@ struct CudaForward<A>::Ops {
     kernels::gather_rows<float, float>(picked(), residual(), staging.view(pass.logit_rows),
                                        f.stream_);
   }
-  void final_norm() {
-    kernels::rms_norm(f.wide(f.hidden_, pass.R, m.E), View<const float, 2>(picked()),
-                      {m.final_norm.data(), {m.E}}, m.epsilon, f.stream_);
+  void final_norm() { final_norm_to(f.wide(f.hidden_, pass.R, m.E), picked()); }
+  void keep_tap(int64_t layer) {
+    if (!keep) return;
+    const auto n = static_cast<int64_t>(f.tap_layers_.size());
+    for (size_t i = 0; i < f.tap_layers_.size(); ++i)
+      if (f.tap_layers_[i] == layer)
+        kernels::copy_rows<float, A>({f.kept_.data(), {f.max_rows_ * n, m.E}}, residual(),
+                                     f.iota(pass.T), {f.tap_rows_[i].data(), {pass.T}}, f.stream_);
+  }
+  void keep_last() {
+    if (keep && f.tap_layers_.empty())
+      return final_norm_to(f.wide(f.kept_, pass.T, m.E), residual());
+    keep_tap(m.L);
   }
 };
 
 template <class A>
+void CudaForward<A>::narrow_rows(View<A, 2> y, View<const float, 2> x) {
+  kernels::copy_rows<float, A>(y, x, iota(x.shape[0]), iota(x.shape[0]), stream_);
+}
+
+template <class A>
 void CudaForward<A>::launch(const Pass& pass, const Staging& staging, const int32_t* tokens,
                             int64_t n_layers) {
-  Ops ops{*this, pass, staging, tokens, model_};
+  Ops ops{*this, pass, staging, tokens, model_, kept_width_ > 0 && n_layers == model_.L};
   issue_pass(ops, n_layers);
 }
 

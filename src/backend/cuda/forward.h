@@ -2,6 +2,7 @@
 
 #include "backend/cuda/cuda_model.h"
 #include "backend/cuda/graphs.h"
+#include "backend/cuda/head_input.h"
 #include "backend/cuda/pass.h"
 #include "kernels/kv_plane.h"
 
@@ -18,13 +19,16 @@ class CudaForward {
 
   // Runs the batch; where it is small, as one graph, its rows padded. n_layers: the first so many
   // only; 0: all. Hidden states of the logit rows are kept until the next run; those behind them,
-  // up to `n_logit_rows`, become zero.
-  void run(const Batch& batch, int64_t n_layers = 0, int64_t n_logit_rows = 0);
+  // up to `n_logit_rows`, become zero. `hidden` [T]: where the states lie that a head's rows are
+  // made with; empty but for a head.
+  void run(const Batch& batch, int64_t n_layers = 0, int64_t n_logit_rows = 0,
+           std::span<const HiddenRef> hidden = {});
 
   // The parts of it, for sequences of passes that are captured as a whole: `pass` written to
   // `staging` and sent, then launched. `tokens` [T] on the device stand for those of the batch
   // where given: a draft feeds what it has just drawn.
   PassWriter& writer() { return writer_; }
+  CudaHeadInput<A>& head_input() { return head_input_; }
   void launch(const Pass& pass, const Staging& staging, const int32_t* tokens, int64_t n_layers);
 
   // Logits float [n, head_rows] of logit rows `rows` (on the device), until the next call.
@@ -33,13 +37,26 @@ class CudaForward {
   // The same of logit rows [first, first + n).
   View<float, 2> logits(int32_t first, int32_t n);
 
+  // The states of all rows of the last run of all layers. Requires: they are kept.
+  HiddenStates states() const {
+    return {kept_.data(), max_rows_, kept_width_, kept_type(), true, stream_};
+  }
   kernels::KvPlane<A> plane() const { return plane_; }
   int32_t max_rows() const { return max_rows_; }
-  int64_t kv_bytes() const { return static_cast<int64_t>(kv_.bytes() + kv_scales_.bytes()); }
+  int64_t kv_bytes() const {  // with the states that a head keeps for its blocks
+    return static_cast<int64_t>(kv_.bytes() + kv_scales_.bytes()) + head_input_.kept_bytes();
+  }
   int64_t scratch_bytes() const;
 
  private:
   struct Ops;
+  static StateType kept_type() {
+    return std::is_same_v<A, f16> ? StateType::kF16 : StateType::kBf16;
+  }
+  // y = x, converted to A.
+  void narrow_rows(View<A, 2> y, View<const float, 2> x);
+  View<const int32_t, 1> iota(int64_t n) const { return {iota_.data(), {n}}; }
+
   // Rows [first, first + n) of a pass.
   struct Stretch {
     int64_t first, n;
@@ -78,6 +95,12 @@ class CudaForward {
   DeviceBuffer<float> picked_;  // [T, E]: residual of the logit rows
   DeviceBuffer<A> hidden_;      // [T, E]: the same, normed
   DeviceBuffer<A> chosen_;      // [chunk, E]
+  const std::vector<int32_t> tap_layers_;
+  const int64_t kept_width_;                     // E for each state that is kept; 0: none is
+  DeviceBuffer<A> kept_;                         // [T, kept width]
+  DeviceBuffer<int32_t> iota_;                   // [T] 0, 1, 2, ...; of a head and its target
+  std::vector<DeviceBuffer<int32_t>> tap_rows_;  // by tap: its rows in kept_ as [T states, E]
+  CudaHeadInput<A> head_input_;
   DeviceBuffer<float> logits_;  // [chunk, head_rows]
 };
 

@@ -16,7 +16,7 @@ struct GraphKey {
   Kind kind = Kind::kPass;
   int32_t n_rows = 0;  // of a pass, or sequences of a draft; padding included
   int32_t n_layers = 0;
-  int32_t n_levels = 0;                 // of a draft
+  int32_t n_levels = 0;                 // of a draft; of a pass: CudaHeadInput::variant
   std::array<uint8_t, 64> widths = {};  // of a tree's levels
   bool operator==(const GraphKey&) const = default;
 };

@@ -18,7 +18,8 @@ namespace pf {
 // rows read once costs its bytes once.
 class LaunchList {
  public:
-  // A Model of shapes will do; it and its target outlive the list.
+  // A Model of shapes will do; it and its target outlive the list. No head over hidden states, and
+  // what a target does for one is left out.
   LaunchList(const Model& model, const Model* embedding_of, const CudaOptions& options,
              int32_t n_multiprocessors);
 
@@ -46,6 +47,8 @@ class LaunchList {
   void activate();
   void pick_logit_rows();
   void final_norm();
+  void keep_tap(int64_t) {}
+  void keep_last() {}
 
  private:
   using Tensors = std::initializer_list<const Tensor*>;

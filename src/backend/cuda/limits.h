@@ -44,8 +44,10 @@ inline int32_t padded_rows(int64_t n, int64_t max_rows) {
 inline constexpr int64_t kGraphNodes = 16384, kGraphNodeBytes = 2048;
 
 inline constexpr int32_t kMaxListedTop = 32;  // log-probabilities of so many likeliest tokens
-// Pinned rooms of the forward pass, the judge, the draft and the moves at their start.
+// Pinned rooms of the forward pass, the judge, the draft, the moves and a head's kept states at
+// their start.
 inline constexpr size_t kForwardStaging = size_t{1} << 16, kJudgeStaging = size_t{1} << 16,
-                        kDraftStaging = size_t{1} << 14, kMoveStaging = size_t{1} << 12;
+                        kDraftStaging = size_t{1} << 14, kMoveStaging = size_t{1} << 12,
+                        kHiddenStaging = size_t{1} << 12;
 
 }  // namespace pf

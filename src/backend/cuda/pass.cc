@@ -88,7 +88,7 @@ void PassWriter::put_plan(Staging* staging, const Pass::Attention& at, const Pas
   }
   for (kernels::AttentionRun& run : staging->host(runs)) run.table += Staging::index(tables);
   staging->host(at.counts)[0] = {static_cast<int32_t>(plan_.items().size()), plan_.unit_tokens(),
-                                 Staging::index(items)};
+                                 Staging::index(items), plan_.first_position()};
   write<kernels::AttentionRowParts>(staging, at.row_parts, plan_.row_parts(), {});
 }
 

@@ -28,6 +28,12 @@ struct Pass {
   Staging::Part<uint64_t> masks;
   std::vector<Attention> attention;  // one, unless the contexts are long and the rows are many
   Staging::Part<int32_t> tables;     // of the first plan
+  // A head's (head_input.h): where the states of its rows lie; -1: a padded row's.
+  struct Hidden {
+    Staging::Part<int32_t> states;  // [T] in target's, kept, and (EAGLE) own, one behind the other
+    Staging::Part<int32_t> own;     // EAGLE-3: [T] in own; -1: another's
+    bool has_own = false, has_other = false;
+  } hidden;
 
   // True when what is launched depends on T and R alone.
   bool fixed() const { return attention.size() == 1; }

@@ -6,7 +6,10 @@ namespace pf {
 
 // What the CUDA backend does in a pass, in order: written once, for whoever issues it (CudaForward)
 // and for whoever wants to know what would be issued without a device (LaunchList). An Ops has one
-// function per operation; each is one kernel but attend(), which is two for each plan of attention.
+// function per operation; each is one kernel but attend(), which is two for each plan of attention;
+// keep_tap() and keep_last(), which are none but in a target that keeps states for a head (the one
+// in front of a layer, the one behind the last); and what a head over such states does in place of
+// embed() and of its first layer's norm.
 
 enum class LayerNorm { kAttention, kFfn };
 enum class LayerMatrix { kQkv, kO, kGateUp, kDown };
@@ -29,9 +32,13 @@ template <class Ops>
 void issue_pass(Ops& ops, int64_t n_layers) {
   ops.embed();
   ops.prepare_angles();
-  for (int64_t layer = 0; layer < n_layers; ++layer) issue_layer(ops, layer);
+  for (int64_t layer = 0; layer < n_layers; ++layer) {
+    ops.keep_tap(layer);
+    issue_layer(ops, layer);
+  }
   ops.pick_logit_rows();
   ops.final_norm();
+  ops.keep_last();
 }
 
 }  // namespace pf

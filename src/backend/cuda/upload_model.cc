@@ -165,19 +165,26 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
   out->rope_inverse = send<float>(rope.inverse);
   out->head_tokens = model.head_tokens;
   out->device_tokens = send<int32_t>(model.head_tokens);
-  out->head_rows = model.head.rows();
-  out->V = model.head_tokens.empty() ? model.head.rows()
+  const Tensor& head = model.shares_head ? embedding_of->head : model.head;
+  out->head_rows = head.rows();
+  out->V = model.head_tokens.empty() ? head.rows()
            : embedding_of            ? embedding_of->config.vocabulary_size
-                                     : c.vocabulary_size;
+                                     : c.n_tokens;
   for (const LayerWeights& w : model.layers) {
     out->layers.emplace_back();
     if (Status s = send_layer(w, options.int4, pool, &out->layers.back()); !s.ok()) return s;
   }
   out->final_norm = send_floats({&model.final_norm});
+  out->head_kind = model.head_kind;
+  out->fc_bias = send_floats({&model.fc_bias});
+  out->embedding_norm = send_floats({&model.embedding_norm});
+  out->hidden_norm = send_floats({&model.hidden_norm});
+  if (model.takes_hidden())
+    if (Status s = send_matrix({&model.fc}, options.int4, pool, &out->fc); !s.ok()) return s;
   const Tensor& embedding = (model.shares_embedding ? *embedding_of : model).embedding;
   out->embedding = send<A>(convert_rows<A>({&embedding}, pool));
   out->embedding_rows = embedding.rows();
-  return send_matrix({&model.head}, options.int4, pool, &out->head);
+  return send_matrix({&head}, options.int4, pool, &out->head);
 }
 
 template Status upload_model(const Model&, const Model*, const CudaOptions&, ThreadPool&,
