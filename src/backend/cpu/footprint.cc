@@ -73,7 +73,7 @@ Footprint cpu_footprint(const Model& model, const Model* embedding_of, const Cpu
   for (int64_t layer = 0; layer < m.L; ++layer)
     f.weight_bytes += matrix(m.qkv_width(), m.qkv_input(layer));
   const bool is_float = format == WeightFormat::kF32 || format == WeightFormat::kBf16;
-  if (!is_float || !head_is_embedding(model))
+  if (!is_float || !head_is_embedding(model, embedding_of))
     f.weight_bytes += m.embedding_rows * m.E * number_bytes;
   if (m.takes_hidden()) f.weight_bytes += matrix(m.E, model.fc.cols());
   // Numbers, a scale for each row of int8, and the state that a head keeps.
