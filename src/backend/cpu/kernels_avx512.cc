@@ -25,9 +25,9 @@ namespace {
 // rows fill its window with arithmetic, so that it sees few lines ahead: there every line is asked
 // for, from memory into the second-level cache and, of floats, from there into the first. Several
 // tiles at once are those of a prompt, whose weights are in the cache but for the first rows.
-constexpr int64_t kFewAheadBytes = 8 << 10, kManyAheadBytes = 16 << 10, kNearAheadBytes = 768;
+constexpr int64_t kFewAheadBytes = 12 << 10, kManyAheadBytes = 16 << 10, kNearAheadBytes = 768;
 constexpr int64_t kTilesAheadBytes = 4 << 10;
-constexpr int kFewRowsFloat = 5, kFewRowsInt = 3;  // up to so many
+constexpr int kFewRowsFloat = 5, kFewRowsInt8 = 5, kFewRowsInt4 = 3;  // up to so many
 
 inline __m512i broadcast(const std::byte* p) {
   int v;
@@ -102,9 +102,9 @@ void gemm_float(const GemmArgs& a) {
 }
 
 // One step of one tile.
-template <int R, int M>
+template <bool kFour, int R, int M>
 inline void ask_group(const std::byte* w, int64_t step) {
-  if constexpr (R == 1 && M <= kFewRowsInt) {
+  if constexpr (R == 1 && M <= (kFour ? kFewRowsInt4 : kFewRowsInt8)) {
     for (int64_t at = 0; at < step; at += 320) ask_far(w + kFewAheadBytes + at);
   } else {
     PF_UNROLL for (int64_t at = 0; at < step; at += 64) {
@@ -125,7 +125,7 @@ void gemm_int(const GemmArgs& a) {
   clear<R, M>(acc);
   const std::byte *w = a.weights, *x = a.rows;
   for (int64_t k = 0; k < a.n_steps; ++k, w += kStep, x += 40 * M) {
-    PF_UNROLL for (int r = 0; r < R; ++r) ask_group<R, M>(w + r * a.tile_bytes, kStep);
+    PF_UNROLL for (int r = 0; r < R; ++r) ask_group<kFour, R, M>(w + r * a.tile_bytes, kStep);
     __m512i sum[R][M];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m512i start = _mm512_setzero_si512();
@@ -177,12 +177,13 @@ constexpr GemmKernel gemm_or_null() {
   if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16) {
     if constexpr (R * M + R + 1 <= 32) return gemm_float<F == WeightFormat::kBf16, R, M>;
   } else {
-    if constexpr (2 * R * M + 2 * R + 4 <= 32) return gemm_int<F == WeightFormat::kInt4, R, M>;
+    if constexpr (R == 1 || 2 * R * M + 2 * R + 4 <= 32)
+      return gemm_int<F == WeightFormat::kInt4, R, M>;
   }
   return nullptr;  // past the registers; one tile always fits
 }
 
-constexpr int kFewFloat = 16, kFewInt = 8, kManyFloat = 8, kManyInt = 6;
+constexpr int kFewFloat = 16, kFewInt = 16, kManyFloat = 8, kManyInt = 6;
 
 // Sixteen floats, for attention.
 using Lanes = __m512;
