@@ -22,12 +22,15 @@ namespace {
 // How a stream of weights is asked for ahead of the arithmetic (measured on Zen 4). Few rows are
 // little work per line: the processor itself runs far ahead of them, and is only told in time, by
 // one line of several, which page comes next; a request for every line would stand in its way. Many
-// rows fill its window with arithmetic, so that it sees few lines ahead: there every line is asked
-// for, from memory into the second-level cache and, of floats, from there into the first. Several
-// tiles at once are those of a prompt, whose weights are in the cache but for the first rows.
+// rows fill its window with arithmetic, so that it sees few lines ahead, and so do a few whose
+// packed activations crowd the first-level cache: there every line is asked for, from memory into
+// the second-level cache and, of floats, from there into the first. Several tiles at once are those
+// of a prompt, whose weights are in the cache but for the first rows.
 constexpr int64_t kFewAheadBytes = 12 << 10, kManyAheadBytes = 16 << 10, kNearAheadBytes = 768;
 constexpr int64_t kTilesAheadBytes = 4 << 10;
-constexpr int kFewRowsFloat = 5, kFewRowsInt8 = 5, kFewRowsInt4 = 3;  // up to so many
+constexpr int kFewRowsFloat = 3, kFewRowsInt8 = 5, kFewRowsInt4 = 3;  // up to so many, always,
+constexpr int kFewSmallRowsFloat = 5;  // or so many whose activations take no more than
+constexpr int64_t kSmallRowsBytes = 8 << 10;
 
 inline __m512i broadcast(const std::byte* p) {
   int v;
@@ -59,14 +62,14 @@ inline void clear(__m512 (&acc)[R][M]) {
       _mm512_setzero_ps();
 }
 
-template <bool kPairs, int R, int M>
+template <bool kPairs, bool kFew, int R, int M>
 inline void add_step(const std::byte* w, int64_t tile_bytes, const std::byte* x,
                      __m512 (&acc)[R][M]) {
   __m512i tile[R];
   PF_UNROLL for (int r = 0; r < R; ++r) {
     if constexpr (R > 1) {
       ask_near(w + r * tile_bytes + kTilesAheadBytes);
-    } else if constexpr (M > kFewRowsFloat) {
+    } else if constexpr (!kFew) {
       ask_far(w + kManyAheadBytes);
       ask_near(w + kNearAheadBytes);
     }
@@ -85,20 +88,28 @@ inline void add_step(const std::byte* w, int64_t tile_bytes, const std::byte* x,
   }
 }
 
-template <bool kPairs, int R, int M>
-void gemm_float(const GemmArgs& a) {
-  constexpr int kSteps = R == 1 && M <= kFewRowsFloat ? 4 : 1;  // of one request
+template <bool kPairs, bool kFew, int R, int M>
+inline void gemm_float(const GemmArgs& a) {
+  constexpr int kSteps = kFew ? 4 : 1;  // of one request
   __m512 acc[R][M];
   clear<R, M>(acc);
   const std::byte *w = a.weights, *x = a.rows;
   int64_t k = 0;
   for (; k + kSteps <= a.n_steps; k += kSteps) {
-    if constexpr (kSteps > 1) ask_far(w + kFewAheadBytes);
+    if constexpr (kFew) ask_far(w + kFewAheadBytes);
     PF_UNROLL for (int i = 0; i < kSteps; ++i, w += 64, x += 4 * M)
-        add_step<kPairs>(w, a.tile_bytes, x, acc);
+        add_step<kPairs, kFew>(w, a.tile_bytes, x, acc);
   }
-  for (; k < a.n_steps; ++k, w += 64, x += 4 * M) add_step<kPairs>(w, a.tile_bytes, x, acc);
+  for (; k < a.n_steps; ++k, w += 64, x += 4 * M) add_step<kPairs, kFew>(w, a.tile_bytes, x, acc);
   store<R, M>(acc, a);
+}
+
+template <bool kPairs, int R, int M>
+void gemm_float(const GemmArgs& a) {
+  if constexpr (R == 1 && M <= kFewSmallRowsFloat)
+    if (M <= kFewRowsFloat || a.n_steps * 4 * M <= kSmallRowsBytes)
+      return gemm_float<kPairs, true, R, M>(a);
+  gemm_float<kPairs, false, R, M>(a);
 }
 
 // One step of one tile.
