@@ -15,7 +15,7 @@ CudaFacts cuda_facts() {
   return facts;
 }
 
-int64_t cuda_free_bytes() { return 0; }
+int64_t cuda_free_bytes(int32_t) { return 0; }
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model&, const Model*, const CudaOptions&,
                                                    ThreadPool&) {
