@@ -10,7 +10,7 @@
 namespace pf {
 
 // The gather of backend/cuda/collective.h between devices of the PTX machine: copies from device to
-// device, in streams that wait for each other as NCCL's do. Within a capture they are nodes.
+// device, in streams that wait for each other as NCCL's do.
 class PeerGather {
  public:
   explicit PeerGather(int n) : written_(static_cast<size_t>(n)), read_(static_cast<size_t>(n)) {

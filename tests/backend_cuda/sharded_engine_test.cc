@@ -22,7 +22,7 @@ TEST_F(ShardedLossless, DevicesThatShareTheTargetKeepTheText) {
       {.k = 3, .ngram = true, .model = true, .n_devices = 2},
       {.k = 3, .tree = {2, 2, 1}, .model = true, .n_devices = 2},
       {.k = 3, .model = true, .n_blocks = 7, .n_devices = 2},  // some are preempted
-      {.k = 3, .tree = {2, 2, 1}, .model = true, .n_blocks = 7, .graphs = false, .n_devices = 4},
+      {.k = 3, .tree = {2, 2, 1}, .model = true, .n_blocks = 7, .n_devices = 4},
       {.k = 3, .model = true, .n_devices = 4},
   };
   std::map<int32_t, std::map<uint64_t, std::vector<int32_t>>> plain;

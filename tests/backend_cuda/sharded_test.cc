@@ -1,11 +1,14 @@
 // Truth: a transformer written out in float64 (tests/backend/tiny_model.h), whatever number of
-// devices shares the model; the same launches one by one; and the memory that is gone on each
+// devices shares the model; and the memory that is gone on each
 // device. A kernel that touches another device's memory is a finding of the machine.
 #include <cmath>
 
+#include "backend/cuda/launch_list.h"
 #include "backend/cuda/limits.h"
 #include "backend_cuda/cuda_rig.h"
+#include "backend_cuda/launched.h"
 #include "backend_cuda/peer_gather.h"
+#include "engine/memory_plan.h"
 #include "ptxvm/host_calls.h"
 
 namespace pf {
@@ -88,34 +91,32 @@ TEST(Sharded, ExchangesTwiceInALayerAndOnceForLogits) {
   EXPECT_EQ(gather->n_bytes, 4 * 150 * 64 * 4 + 51 * 4);
 }
 
-// A pass of few rows is captured over all devices at its second time; what is launched beside it
-// (logits, moves) keeps its order, whatever the streams of the devices do meanwhile.
-TEST(Sharded, GraphsAndSchedulesChangeNoBit) {
+// The streams of the devices run ahead of each other in any order, prompts and tokens in turn.
+TEST(Sharded, SchedulesChangeNoBit) {
   Model m = bf16_model(cuda_shape());
   const std::vector<int32_t> t = text_of(40);
   std::vector<std::vector<float>> want;
-  for (bool graphs : {false, true})
-    for (uint32_t seed : {0u, 1u, 2u}) {
-      ptxvm::settings().seed = seed;
-      CudaOptions o = on_devices(2);
-      o.graphs = graphs;
-      CudaRig rig(m, o);
-      auto table = rig.table(6, 3);
-      std::vector<std::vector<float>> got;
-      ptxvm::clear_host_calls();
-      for (size_t at = 0; at < t.size();) {
-        const size_t n = at < 24 ? 8 : 1;
-        Batch batch;
-        batch.add(std::span(t).subspan(at, n), static_cast<int64_t>(at), nullptr, table,
-                  Batch::Logits::kLast);
-        rig.backend->forward(batch);
-        got.push_back(rig.logits(1)[0]);
-        at += n;
-      }
-      EXPECT_EQ(ptxvm::host_calls().graphs, graphs ? 2u + 15u : 0u);
-      if (want.empty()) want = got;
-      EXPECT_EQ(got, want) << "graphs " << graphs << ", schedule " << seed;
+  for (uint32_t seed : {0u, 1u, 2u, 3u}) {
+    ptxvm::settings().seed = seed;
+    CudaRig rig(m, on_devices(seed == 3 ? 4 : 2));
+    auto table = rig.table(6, 3);
+    std::vector<std::vector<float>> got;
+    ptxvm::clear_host_calls();
+    for (size_t at = 0; at < t.size();) {
+      const size_t n = at < 24 ? 8 : 1;
+      Batch batch;
+      batch.add(std::span(t).subspan(at, n), static_cast<int64_t>(at), nullptr, table,
+                Batch::Logits::kLast);
+      rig.backend->forward(batch);
+      if (at % 3 == 0) got.push_back(rig.logits(1)[0]);
+      at += n;
     }
+    EXPECT_EQ(ptxvm::host_calls().graphs, 0u);
+    if (seed == 0) want = got;
+    if (seed < 3) {
+      EXPECT_EQ(got, want) << "schedule " << seed;
+    }
+  }
   ptxvm::settings().seed = 0;
 }
 
@@ -156,11 +157,97 @@ TEST(Sharded, FootprintsAreTheMemoryThatEachDeviceGives) {
             << "rank " << rank << " of " << n;
       }
       const Footprint f = cuda_footprint(model, nullptr, o);
-      EXPECT_EQ((*backend)->info().scratch_bytes, f.scratch_bytes + f.graph_bytes);
+      EXPECT_EQ((*backend)->info().scratch_bytes, f.scratch_bytes);
       EXPECT_EQ((*backend)->info().kv_bytes, o.n_blocks * f.kv_block_bytes);
       EXPECT_EQ((*backend)->info().device, std::to_string(n) + " x ptxvm sm_80");
     }
   EXPECT_TRUE(ptxvm::take_findings().empty());
+}
+
+// As `pilotfish plan` prints it, with a draft on the first device.
+TEST(Sharded, ThePlanIsTheMemoryThatEachDeviceGives) {
+  const Model target = bf16_model(cuda_shape()), draft = bf16_model(cuda_shape());
+  EngineOptions o;
+  o.max_num_seqs = 3;
+  o.max_num_batched_tokens = 70;
+  o.max_model_len = 200;
+  ResidentModel shared;
+  shared.name = "target";
+  shared.model = &target;
+  shared.weights = "bf16";
+  shared.max_rows = 70;
+  shared.device = Device::kCuda;
+  shared.n_devices = 2;
+  ResidentModel drafts = shared;
+  drafts.name = "draft model";
+  drafts.model = &draft;
+  drafts.weights = "int4";
+  drafts.n_devices = 1;
+  on_devices(2);
+  Result<MemoryPlan> plan = plan_memory(o, {Device::kCuda, 1, int64_t{4} << 30}, {shared, drafts});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  ThreadPool pool(1);
+  const std::vector<int64_t> before = free_bytes(2);
+  auto first =
+      make_cuda_backend(target, nullptr, on_devices(2, cuda_options(o, plan->residents[0])), pool);
+  auto second = make_cuda_backend(draft, nullptr, cuda_options(o, plan->residents[1]), pool);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const std::vector<int64_t> after = free_bytes(2);
+  // What is set aside for the draft's graphs and for NCCL is not taken here.
+  const int64_t graphs = kGraphNodes * kGraphNodeBytes;
+  EXPECT_EQ(before[0] - after[0], plan->total_bytes() - graphs - kCollectiveBytes);
+  EXPECT_EQ(before[1] - after[1], plan->other_device_bytes - kCollectiveBytes);
+}
+
+std::map<std::string, int> counted(const std::vector<std::string>& launches) {
+  std::map<std::string, int> n;
+  for (const std::string& l : launches) ++n[l];
+  return n;
+}
+
+// A pass has each launch of the list on every device; the judge's are on the first alone.
+TEST(Sharded, TheListIsWhatIsLaunchedAndExchanged) {
+  TinyShape shape = cuda_shape();
+  shape.ffn = 128;
+  const Model m = bf16_model(shape);
+  for (bool int4 : {false, true})
+    for (int32_t n : {2, 4}) {
+      auto gather = std::make_shared<PeerGather>(n);
+      CudaRig rig(m, on_devices(n, {.int4 = int4}, gather));
+      LaunchList list(m, nullptr, rig.options, ptxvm::settings().device.n_sms);
+      auto table = rig.table(6, 3);
+      Batch batch;
+      const std::vector<int32_t> text = text_of(5);
+      batch.add(text, 12, nullptr, table, Batch::Logits::kLast);
+      ptxvm::settings().note_launches = true;
+      ptxvm::take_launches();
+      rig.backend->forward(batch);
+      list.forward(batch);
+      std::map<std::string, int> want = counted(listed(list));
+      for (auto& [launch, times] : want) times *= n;
+      EXPECT_EQ(counted(launched()), want);
+
+      AcceptInput in{};
+      const DraftTree tree;
+      const SamplingParams greedy;
+      StopParams stop;
+      in.tree = &tree;
+      in.params = &greedy;
+      in.stop = &stop;
+      in.max_tokens = 10;
+      std::vector<AcceptJob> jobs = {{0, in}};
+      std::vector<AcceptResult> results(1);
+      rig.backend->accept(jobs, results);
+      ptxvm::settings().note_launches = false;
+      LaunchList judge(m, nullptr, rig.options, ptxvm::settings().device.n_sms);
+      judge.accept(batch);
+      want = counted(listed(judge));
+      for (auto& [launch, times] : want)
+        if (launch.starts_with("gather") || launch.starts_with("gemm")) times *= n;
+      EXPECT_EQ(counted(launched()), want);
+      EXPECT_EQ(gather->n_calls, list.n_exchanges() + judge.n_exchanges());
+      EXPECT_EQ(gather->n_bytes * (n - 1), list.exchanged_bytes() + judge.exchanged_bytes());
+    }
 }
 
 TEST(Sharded, RefusesWhatTheDevicesCannotShare) {
@@ -178,10 +265,6 @@ TEST(Sharded, RefusesWhatTheDevicesCannotShare) {
   EXPECT_EQ(message(on_devices(4, {.int4 = true})),
             "--tensor-parallel-size 4: down: rows of 96 weights do not divide into whole groups of "
             "32; possible for this model: 1");
-  CudaOptions library = on_devices(2);
-  library.prefill_gemm = CudaOptions::PrefillGemm::kCublas;
-  EXPECT_EQ(message(library),
-            "--prefill-gemm cublas serves one device; use own with --tensor-parallel-size");
   CudaOptions none = on_devices(4);
   ptxvm::settings().n_devices = 2;
   EXPECT_EQ(message(none), "--tensor-parallel-size 4: only 2 CUDA devices are visible");

@@ -201,17 +201,6 @@ Result<std::unique_ptr<Backend>> make_sharded(const Model& model, const CudaOpti
   return make_sharded_backend_of(std::move(by_rank), model.head.rows(), o);
 }
 
-// Whether there are so many devices, and one for each part of the model.
-Status check_devices(const Model& model, const CudaOptions& options) {
-  const int32_t n = n_cuda_devices();
-  if (n < options.n_devices)
-    return invalid("--tensor-parallel-size " + std::to_string(options.n_devices) + ": only " +
-                   std::to_string(n) + " CUDA devices are visible");
-  if (options.prefill_gemm == CudaOptions::PrefillGemm::kCublas)
-    return invalid("--prefill-gemm cublas serves one device; use own with --tensor-parallel-size");
-  return check_shards(model, options.n_devices, options.int4);
-}
-
 }  // namespace
 
 template <class A>
@@ -229,6 +218,13 @@ int32_t n_cuda_devices(std::string* why_none) {
   if (why_none)
     *why_none = status == cudaSuccess ? "no CUDA device is visible" : cudaGetErrorString(status);
   return 0;
+}
+
+Status check_cuda_devices(int32_t n) {
+  const int32_t visible = n_cuda_devices();
+  if (n <= visible) return {};
+  return invalid("--tensor-parallel-size " + std::to_string(n) + ": only " +
+                 std::to_string(visible) + " CUDA devices are visible");
 }
 
 int64_t cuda_free_bytes(int32_t n_devices) {
@@ -251,8 +247,11 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Mod
         "rows of a reduced head out of order");
   const int64_t head_rows = (model.shares_head ? *embedding_of : model).head.rows();
   const Shard first{0, options.n_devices};
-  if (first.n > 1)
-    if (Status s = check_devices(model, options); !s.ok()) return s;
+  if (first.n > 1) {
+    check(options.prefill_gemm == CudaOptions::PrefillGemm::kOwn, "cuBLAS serves one device");
+    if (Status s = check_cuda_devices(first.n); !s.ok()) return s;
+    if (Status s = check_shards(model, first.n, options.int4); !s.ok()) return s;
+  }
   if (Status s = check_shapes(shard_config(model.config, first), head_rows); !s.ok()) return s;
   if (Status s = check_hidden(model, options); !s.ok()) return s;
   if (first.n > 1)

@@ -28,8 +28,9 @@ struct CudaOptions {
   int64_t max_context = 0;
   int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
   int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
-  bool graphs = true;            // small passes and drafts as CUDA graphs; the results are the same
-  bool keep_hidden = false;      // of every row, for Backend::hidden_states
+  // Small passes and drafts as CUDA graphs, the results are the same; not with several devices.
+  bool graphs = true;
+  bool keep_hidden = false;  // of every row, for Backend::hidden_states
   // Which of them: the residual stream in front of these layers; empty: behind the final norm.
   std::vector<int32_t> tap_layers = {};
   // A head's: those of its target, which outlives it. It works on the target's stream.
@@ -47,6 +48,9 @@ struct CudaOptions {
 
 // How many CUDA devices this process may use; 0 also where no driver is. `why_none` says which.
 int32_t n_cuda_devices(std::string* why_none = nullptr);
+
+// Whether there are so many: for devices that share a model.
+Status check_cuda_devices(int32_t n);
 
 // Free memory of the present device, or the least that devices 0 .. n - 1 have; 0 without one.
 int64_t cuda_free_bytes(int32_t n_devices = 1);

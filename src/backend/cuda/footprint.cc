@@ -96,7 +96,6 @@ Footprint rank_footprint(const Model& model, const CudaOptions& options, int32_t
                     4 * (n_max_rows(o) * m.E + gathered_floats(m.E, m.head_rows, o));
   m.V = model.head.rows();
   if (rank == 0) f.scratch_bytes += judge_bytes(m, o) + 4 * o.head_chunk_rows * m.V;
-  f.graph_bytes = o.graphs ? kGraphNodes * kGraphNodeBytes : 0;
   f.collective_bytes = kCollectiveBytes;
   return f;
 }

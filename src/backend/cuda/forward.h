@@ -31,8 +31,6 @@ class CudaForward {
   enum class PassPart { kBegin, kAttention, kFfn, kEnd };
   void prepare(const Batch& batch, int64_t T, int64_t R, std::span<const HiddenRef> hidden = {});
   void prepare_as(const CudaForward& other);
-  const Pass& pass() const { return pass_; }  // what is ready, and where what it reads lies
-  const Staging& staging() const { return staging_; }
   void launch_part(PassPart part, int64_t layer = 0);
   void sum_into(float* partials) { sums_ = {partials, false}; }
   void add_partials(const float* partials, int64_t n);  // [n, T, E]

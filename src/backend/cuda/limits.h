@@ -36,6 +36,9 @@ inline const char* numbers_name(const CudaOptions& o) {
 inline const char* weights_name(const CudaOptions& o) { return o.int4 ? "int4" : numbers_name(o); }
 inline const char* kv_name(const CudaOptions& o) { return o.int8_kv ? "int8" : numbers_name(o); }
 
+// Of passes and drafts (sharded_forward.h).
+inline bool uses_graphs(const CudaOptions& o) { return o.graphs && o.n_devices == 1; }
+
 // Rows that n are padded to, so that few shapes arise for graphs; 0: so many are launched one by
 // one, since then the device has more to do than the host.
 inline int32_t padded_rows(int64_t n, int64_t max_rows) {

@@ -31,12 +31,7 @@ CudaRank<A>::CudaRank(int d, CudaModel<A> m, const CudaOptions& o)
 template <class A>
 ShardedForward<A>::ShardedForward(std::vector<CudaModel<A>> by_rank, int64_t head_rows,
                                   const CudaOptions& o)
-    : V_(head_rows),
-      chunk_rows_(o.head_chunk_rows),
-      graphs_on_(o.graphs),
-      gather_(o.gather),
-      graphs_(Graphs::kMaxNodes * o.n_devices),
-      logits_(chunk_rows_ * V_) {
+    : V_(head_rows), chunk_rows_(o.head_chunk_rows), gather_(o.gather), logits_(chunk_rows_ * V_) {
   for (int d = 0; d < o.n_devices; ++d) {
     cuda_check(cudaSetDevice(d));
     ranks_.push_back(
@@ -51,49 +46,29 @@ int64_t ShardedForward<A>::scratch_bytes() const {
   const CudaRank<A>& rank = *ranks_[0];
   return rank.forward.scratch_bytes() +
          static_cast<int64_t>(rank.moves.bytes() + rank.partial.bytes() + rank.gathered.bytes() +
-                              rank.rows.bytes() + logits_.bytes()) +
-         (graphs_on_ ? graphs_.bytes() / static_cast<int64_t>(ranks_.size()) : 0);
+                              rank.rows.bytes() + logits_.bytes());
 }
 
 // Attention is planned once: equal devices, equal shapes.
 template <class A>
 void ShardedForward<A>::run(const Batch& batch) {
-  const int64_t n = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
+  const int64_t n = batch.n_rows();
   CudaForward<A>& planner = first().forward;
   check(n <= planner.max_rows(), "more rows than the backend was made for");
   if (n == 0) return;
-  const int32_t padded = graphs_on_ ? padded_rows(n, planner.max_rows()) : 0;
   each([&](CudaRank<A>& rank) {
-    if (&rank != &first())
-      rank.forward.prepare_as(planner);
-    else if (padded > 0)
-      planner.prepare(batch, padded, padded);
+    if (&rank == &first())
+      planner.prepare(batch, n, static_cast<int64_t>(batch.logit_rows.size()));
     else
-      planner.prepare(batch, n, R);
+      rank.forward.prepare_as(planner);
+    sides_[static_cast<size_t>(rank.device)].from = rank.partial.data();
   });
-  if (padded == 0 || !planner.pass().fixed()) return launch_all(padded > 0 ? padded : n);
-  // What all ranks' launches read lies at the same places of rooms that grow alike.
-  const cudaStream_t stream = first().stream.get();
-  graphs_.rest_on(GraphKey::Kind::kPass, {planner.staging().base()}, stream);
-  join();
-  graphs_.run({GraphKey::Kind::kPass, padded, static_cast<int32_t>(first().model.L)}, stream, [&] {
-    fork();
-    launch_all(padded);
-    join();
-  });
-  fork();
-}
-
-template <class A>
-void ShardedForward<A>::launch_all(int64_t T) {
-  for (const auto& rank : ranks_)
-    sides_[static_cast<size_t>(rank->device)].from = rank->partial.data();
   launch(Part::kBegin);
   for (int64_t layer = 0; layer < first().model.L; ++layer) {
     launch(Part::kAttention, layer);
-    add_shares(T);
+    add_shares(n);
     launch(Part::kFfn, layer);
-    add_shares(T);
+    add_shares(n);
   }
   launch(Part::kEnd);
 }
@@ -103,26 +78,6 @@ void ShardedForward<A>::add_shares(int64_t T) {
   gather(T * first().model.E);
   const auto n = static_cast<int64_t>(ranks_.size());
   each([=](CudaRank<A>& rank) { rank.forward.add_partials(rank.gathered.data(), n); });
-}
-
-template <class A>
-void ShardedForward<A>::fork() {
-  const CudaRank<A>& zero = first();
-  cuda_check(cudaEventRecord(zero.here.get(), zero.stream.get()));
-  each([&](CudaRank<A>& rank) {
-    if (&rank != &zero) cuda_check(cudaStreamWaitEvent(rank.stream.get(), zero.here.get(), 0));
-  });
-}
-
-template <class A>
-void ShardedForward<A>::join() {
-  const CudaRank<A>& zero = first();
-  each([&](CudaRank<A>& rank) {
-    if (&rank != &zero) cuda_check(cudaEventRecord(rank.here.get(), rank.stream.get()));
-  });
-  for (const auto& rank : ranks_)
-    if (rank.get() != &zero)
-      cuda_check(cudaStreamWaitEvent(zero.stream.get(), rank->here.get(), 0));
 }
 
 template <class A>

@@ -25,7 +25,6 @@ struct CudaRank {
   DeviceBuffer<float> partial;   // [T, E]: its shares of the sums
   DeviceBuffer<float> gathered;  // all ranks': shares [n, T, E], or logits [n, chunk, head rows]
   Staging rows;                  // logit rows whose logits are asked for
-  CudaEvent here;                // where its stream is
 };
 
 // The forward pass of a model that several devices share. All hold the same residual stream, to the
@@ -42,9 +41,13 @@ struct CudaRank {
 //
 // The order of a sum is fixed by the shapes and the number of ranks, so a row has the same bits in
 // every company, as on one device; but another number of ranks rounds otherwise, and its text may
-// differ where two tokens are as good as equal. One thread issues for all: part by part, rank by
-// rank; a small pass is one graph over all devices. The KV pools have the same block tables; a
-// block is there on all ranks or on none.
+// differ where two tokens are as good as equal. The KV pools have the same block tables; a block is
+// there on all ranks or on none.
+//
+// One thread issues for all: half a layer to one rank after the other, then the exchange. So no
+// rank waits on its device for what another one has not been given yet, however short its queue of
+// launches is. A graph would be launched device by device and could wait like that (NCCL's manual
+// advises against graphs where one thread has several devices): there are none here.
 template <class A>
 class ShardedForward {
  public:
@@ -78,22 +81,16 @@ class ShardedForward {
   void launch(Part part, int64_t layer = 0) {
     each([=](CudaRank<A>& rank) { rank.forward.launch_part(part, layer); });
   }
-  void launch_all(int64_t T);
   void add_shares(int64_t T);
   // `n` floats of each rank, at sides_[rank].from, to `gathered` of all.
   void gather(int64_t n) { gather_(sides_, static_cast<size_t>(n) * sizeof(float)); }
-  // The other ranks' streams go on behind what is in rank 0's; that one behind what is in theirs.
-  void fork();
-  void join();
   View<float, 2> join_logits(int64_t n);
 
   const int64_t V_;
   const int32_t chunk_rows_;
-  const bool graphs_on_;
   const AllGather gather_;
   std::vector<std::unique_ptr<CudaRank<A>>> ranks_;
   std::vector<GatherSide> sides_;  // by rank
-  Graphs graphs_;                  // in rank 0's stream
   DeviceBuffer<float> logits_;     // [chunk, V] on rank 0
 };
 

@@ -28,17 +28,4 @@ class CudaStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// A place in a stream that others wait for, of the present device.
-class CudaEvent {
- public:
-  CudaEvent() { cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
-  CudaEvent(const CudaEvent&) = delete;
-  CudaEvent& operator=(const CudaEvent&) = delete;
-  ~CudaEvent() { cuda_check(cudaEventDestroy(event_)); }
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
 }  // namespace pf
