@@ -112,8 +112,8 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& d
     if (block_bytes[i] > 0)
       plan.parts.push_back({"KV pool of the " + residents[i].name, plan.n_blocks * block_bytes[i]});
   }
-  plan.other_device_bytes = other.weight_bytes + other.scratch_bytes +
-                            other.collective_bytes + plan.n_blocks * other.kv_block_bytes;
+  plan.other_device_bytes = other.weight_bytes + other.scratch_bytes + other.collective_bytes +
+                            plan.n_blocks * other.kv_block_bytes;
   plan.residents = std::move(residents);
   return plan;
 }

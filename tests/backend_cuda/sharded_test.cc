@@ -267,7 +267,7 @@ TEST(Sharded, RefusesWhatTheDevicesCannotShare) {
             "32; possible for this model: 1");
   CudaOptions none = on_devices(4);
   ptxvm::settings().n_devices = 2;
-  EXPECT_EQ(message(none), "--tensor-parallel-size 4: only 2 CUDA devices are visible");
+  EXPECT_EQ(message(none), "--tensor-parallel-size 4: CUDA devices visible: 2");
 }
 
 TEST(Nccl, AMissingLibraryIsNamedWithWhatToInstall) {

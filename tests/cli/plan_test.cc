@@ -73,16 +73,16 @@ TEST(Plan, PartsAreThoseOfTheModels) {
 TEST(Plan, TwoDevicesHaveHalfOfTheTargetEach) {
   auto p = plan_for("llama-3.2-1b", 2), one = plan_for("llama-3.2-1b");
   const MemoryPlan& plan = p->plan;
-  ASSERT_EQ(plan.parts.size(), 9u);
+  ASSERT_EQ(plan.parts.size(), 8u);  // no graphs of the target
   EXPECT_EQ(plan.parts[0].bytes,
             2 * (6'979'321'856 / 2 + 525'336'576 / 2 + 525'336'576) + 4 * 266'240 + 4 * 64);
-  EXPECT_EQ(plan.parts[3].name, "set aside for NCCL");
-  EXPECT_EQ(plan.parts[4].bytes, one->plan.parts[3].bytes);  // the draft's weights
-  EXPECT_EQ(plan.parts[7].bytes, plan.n_blocks * int64_t{16} * 65536);
-  EXPECT_EQ(plan.parts[8].bytes, plan.n_blocks * int64_t{16} * 32768);
+  EXPECT_EQ(plan.parts[2].name, "set aside for NCCL");
+  EXPECT_EQ(plan.parts[3].bytes, one->plan.parts[3].bytes);  // the draft's weights
+  EXPECT_EQ(plan.parts[6].bytes, plan.n_blocks * int64_t{16} * 65536);
+  EXPECT_EQ(plan.parts[7].bytes, plan.n_blocks * int64_t{16} * 32768);
   EXPECT_EQ(plan.kv_bytes_per_token, 65536 + 32768);
-  int64_t draft = plan.parts[8].bytes;
-  for (size_t i : {4u, 5u, 6u}) draft += plan.parts[i].bytes;
+  int64_t draft = plan.parts[7].bytes;
+  for (size_t i : {3u, 4u, 5u}) draft += plan.parts[i].bytes;
   // The first judges, besides: 65 rows of 128,256 logits, put together and as residuals.
   EXPECT_GT(plan.total_bytes() - draft, plan.other_device_bytes);
   EXPECT_NEAR(static_cast<double>(plan.total_bytes() - draft - plan.other_device_bytes),

@@ -223,8 +223,8 @@ int32_t n_cuda_devices(std::string* why_none) {
 Status check_cuda_devices(int32_t n) {
   const int32_t visible = n_cuda_devices();
   if (n <= visible) return {};
-  return invalid("--tensor-parallel-size " + std::to_string(n) + ": only " +
-                 std::to_string(visible) + " CUDA devices are visible");
+  return invalid("--tensor-parallel-size " + std::to_string(n) +
+                 ": CUDA devices visible: " + std::to_string(visible));
 }
 
 int64_t cuda_free_bytes(int32_t n_devices) {

@@ -49,7 +49,7 @@ int64_t ShardedForward<A>::scratch_bytes() const {
                               rank.rows.bytes() + logits_.bytes());
 }
 
-// Attention is planned once: equal devices, equal shapes.
+// Attention is planned once, for all: their shapes are equal.
 template <class A>
 void ShardedForward<A>::run(const Batch& batch) {
   const int64_t n = batch.n_rows();
