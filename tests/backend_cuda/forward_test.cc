@@ -1,7 +1,5 @@
 // Truth: a transformer written out in float64 (tests/backend/tiny_model.h); and bit equality
 // between all ways to compute one row (invariant 7 of the step), on the PTX machine.
-#include <cmath>
-
 #include "backend/cpu/cpu_backend.h"
 #include "backend_cuda/cuda_rig.h"
 #include "backend_cuda/peer_gather.h"
@@ -11,18 +9,6 @@ namespace pf {
 namespace {
 
 using Numbers = CudaOptions::Numbers;
-
-// The root mean square of the differences over that of the logits.
-double relative_noise(const std::vector<std::vector<float>>& got,
-                      const std::vector<std::vector<double>>& want) {
-  double differences = 0, squares = 0;
-  for (size_t p = 0; p < got.size(); ++p)
-    for (size_t i = 0; i < got[p].size(); ++i) {
-      differences += std::pow(static_cast<double>(got[p][i]) - want[p][i], 2);
-      squares += want[p][i] * want[p][i];
-    }
-  return std::sqrt(differences / squares);
-}
 
 TEST(CudaForward, MatchesTheDefinition) {
   // A rounding to b bits behind the point is off by 2^-b / sqrt(12) of its power of two at the root

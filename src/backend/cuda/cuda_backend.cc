@@ -183,21 +183,21 @@ Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding
 template <class A>
 Result<std::unique_ptr<Backend>> make_sharded(const Model& model, const CudaOptions& options,
                                               ThreadPool& pool) {
-  std::vector<CudaModel<A>> by_rank(static_cast<size_t>(options.n_devices));
-  Status status;
-  for (int32_t d = 0; d < options.n_devices && status.ok(); ++d) {
-    cuda_check(cudaSetDevice(d));
-    status = upload_model(model, nullptr, options, {d, options.n_devices}, pool,
-                          &by_rank[static_cast<size_t>(d)]);
-  }
-  cuda_check(cudaSetDevice(0));
-  if (!status.ok()) return status;
   CudaOptions o = options;
-  if (!o.gather) {
+  if (!o.gather) {  // before gigabytes are sent
     Result<AllGather> nccl = load_nccl(o.n_devices);
     if (!nccl.ok()) return nccl.status();
     o.gather = nccl.take();
   }
+  std::vector<CudaModel<A>> by_rank(static_cast<size_t>(o.n_devices));
+  Status status;
+  for (int32_t d = 0; d < o.n_devices && status.ok(); ++d) {
+    cuda_check(cudaSetDevice(d));
+    status =
+        upload_model(model, nullptr, o, {d, o.n_devices}, pool, &by_rank[static_cast<size_t>(d)]);
+  }
+  cuda_check(cudaSetDevice(0));
+  if (!status.ok()) return status;
   return make_sharded_backend_of(std::move(by_rank), model.head.rows(), o);
 }
 
