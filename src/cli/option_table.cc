@@ -174,6 +174,10 @@ void add_model(Table* t) {
   t->text({"model", "The model: a .gguf file, or a folder with config.json and .safetensors"},
           "PATH", PF_FIELD(engine.model));
   t->choice({"device", "Where it runs"}, {"auto", "cpu", "cuda"}, PF_FIELD(engine.device));
+  t->integer<int32_t>({"tensor-parallel-size",
+                       "CUDA devices that share the model (experimental; NCCL); drafts stay on the "
+                       "first"},
+                      1, 64, PF_FIELD(engine.tensor_parallel_size));
   t->choice({"dtype", "Type of weights and KV"}, {"auto", "bf16", "fp16", "fp32"},
             PF_FIELD(engine.dtype));
   t->choice(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/shard.h"
 #include "engine/drafter_names.h"
 
 namespace pf {
@@ -30,6 +31,10 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const OpenM
     return invalid("--speculation early-exit needs --draft-layers in 1.." +
                    std::to_string(n_layers - 1) + "; the model has " + std::to_string(n_layers) +
                    " (inspect --exit-layers measures them)");
+  if (wants(o, "early-exit") && o.tensor_parallel_size > 1)
+    return invalid(
+        "--speculation early-exit: a model that several devices share has no early exit; name "
+        "another drafter");
   if (wants(o, "model") && !model)
     return invalid(
         head ? "--speculation model: " + head->from.path +
@@ -66,6 +71,10 @@ Status load_models(const EngineOptions& o, Content content, OpenModels* out) {
   if (!target.ok()) return target.status();
   out->target = target.take();
   if (Status s = check_stands_alone(out->target); !s.ok()) return s.within(o.model);
+  if (o.tensor_parallel_size > 1)
+    if (Status s = check_shards(out->target, o.tensor_parallel_size, o.quantization == "int4");
+        !s.ok())
+      return s.within(o.model);
   if (!needs_drafts(o)) return {};
   for (const DraftOption& option : o.drafts)
     if (Status s = add_draft(o, option, content, out); !s.ok()) return s;
@@ -115,7 +124,9 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
     r.tap_layers = tap_layers_of(head->model, target).take();  // check_fits has seen its layers
   }
   r.device = device;
+  r.n_devices = o.tensor_parallel_size;
   std::vector<ResidentModel> all = {r};
+  r.n_devices = 1;
   r.keep_hidden = false;
   r.tap_layers.clear();
   for (size_t i = 0; i < drafts.size(); ++i) {

@@ -30,6 +30,7 @@ struct EngineOptions {
   std::string quantization = "none";        // of the target: none, int8, int4
   std::string device = "auto";              // auto, cpu, cuda
   std::string draft_device = "auto";        // of draft models; auto: the target's
+  int32_t tensor_parallel_size = 1;         // CUDA devices that share the target
   std::string dtype = "auto";               // auto, bf16, fp16, fp32
   std::string kv_cache_dtype = "auto";      // auto: as dtype; int8
   int32_t threads = 0;                      // 0: the CPUs that the process may use

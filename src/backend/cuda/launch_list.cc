@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/limits.h"
+#include "backend/cuda/shard.h"
 #include "backend/draft_levels.h"
 
 namespace pf {
@@ -11,24 +12,28 @@ using namespace kernels;
 
 LaunchList::LaunchList(const Model& model, const Model* embedding_of, const CudaOptions& o,
                        int32_t n_multiprocessors)
-    : model_(model),
-      m_(shape_of(model, embedding_of)),
+    : shard_(o.n_devices > 1 ? std::make_unique<Model>(shard_shapes(model, {0, o.n_devices}))
+                             : nullptr),
+      model_(shard_ ? *shard_ : model),
+      m_(shape_of(model_, embedding_of)),
       options_(o),
       n_thread_blocks_(n_attention_blocks(m_.D, o.int8_kv, n_multiprocessors)),
       plan_({static_cast<int32_t>(m_.H), static_cast<int32_t>(m_.G), o.block_tokens,
              static_cast<int32_t>(model.config.sliding_window), n_attention_parts(o),
-             n_thread_blocks_}) {}
+             n_thread_blocks_}) {
+  if (shard_) m_.V = model.head.rows();
+}
 
 void LaunchList::clear() {
   launches_.clear();
   in_graph_.clear();
-  n_copies_ = n_waits_ = 0;
+  n_copies_ = n_waits_ = n_exchanges_ = exchanged_bytes_ = 0;
 }
 
 void LaunchList::forward(const Batch& batch, int64_t n_layers, int64_t n_logit_rows) {
   const int64_t n = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
   if (n == 0) return;
-  const int64_t padded = options_.graphs ? padded_rows(n, n_max_rows(options_)) : 0;
+  const int64_t padded = uses_graphs(options_) ? padded_rows(n, n_max_rows(options_)) : 0;
   if (padded > 0)
     begin_pass(batch, padded, padded);
   else
@@ -91,12 +96,27 @@ void LaunchList::multiply(int64_t layer, LayerMatrix which) {
     case LayerMatrix::kQkv:
       return add(product(T_, {&w.q, &w.k, &w.v}, 4, false));
     case LayerMatrix::kO:
-      return add(product(T_, {&w.o}, 4, true));
+      return end_half_layer(product(T_, {&w.o}, 4, !shard_));
     case LayerMatrix::kGateUp:
       return add(product(T_, {&w.gate, &w.up}, 2, false));
     case LayerMatrix::kDown:
-      return add(product(T_, {&w.down}, 4, true));
+      return end_half_layer(product(T_, {&w.down}, 4, !shard_));
   }
+}
+
+void LaunchList::end_half_layer(const LaunchCost& product_cost) {
+  add(product_cost);
+  if (!shard_) return;
+  exchange(T_ * m_.E);
+  add(add_partials_cost(options_.n_devices, T_, m_.E));
+}
+
+// With several devices, the stretches of each row come to the first, which puts them together.
+void LaunchList::head(int64_t n) {
+  add(product(n, {&model_.head}, 4, false));
+  if (!shard_) return;
+  exchange(n * model_.head.rows());
+  n_copies_ += options_.n_devices;
 }
 
 void LaunchList::accept(const Batch& batch) {
@@ -138,7 +158,7 @@ void LaunchList::propose_together(std::span<const ProposeJob> jobs, int64_t n_la
   std::stable_sort(order_.begin(), order_.end(),
                    [&](size_t a, size_t b) { return jobs[a].n_draft > jobs[b].n_draft; });
   const auto n = static_cast<int64_t>(order_.size());
-  const int64_t padded = options_.graphs && n > 0 ? padded_rows(n, n_max_rows(options_)) : 0;
+  const int64_t padded = uses_graphs(options_) && n > 0 ? padded_rows(n, n_max_rows(options_)) : 0;
   run_committed(jobs, n_layers, padded);
   if (n == 0) return;
   const int32_t K = jobs[order_[0]].n_draft;
