@@ -20,7 +20,7 @@ struct BenchSizes {
   std::vector<int32_t> batches;  // of the steps
   int64_t step_context = 0;
   std::vector<int32_t> draft_lengths;
-  int32_t n_steps = 0, n_repeats = 0;
+  int32_t n_steps = 0, n_chosen_steps = 0, n_repeats = 0;
   size_t copied_bytes = 0;  // most of the copy that is timed
   int32_t n_block_tokens = 16;
 };

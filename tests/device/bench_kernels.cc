@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cuda/blas.h"
 #include "backend/cuda/limits.h"
 #include "device/bench.h"
-#include "device/cublas.h"
 #include "device/fill.h"
 #include "device/synthetic.h"
 #include "kernels/attention.h"
@@ -31,8 +31,8 @@ struct Product {
   int64_t N, K;
 };
 
-// A matrix in both forms, and rows for it.
-void bench_product(const Product& p, const BenchSizes& sizes, const Cublas* cublas,
+// A matrix in both forms, and rows for it. cublas: empty where it is not there.
+void bench_product(const Product& p, const BenchSizes& sizes, const Blas& cublas,
                    BenchReport* report) {
   const CudaMatrix<f16> half = noise_matrix<f16>(p.N, p.K, false, 1),
                         four = noise_matrix<f16>(p.N, p.K, true, 3);
@@ -47,10 +47,9 @@ void bench_product(const Product& p, const BenchSizes& sizes, const Cublas* cubl
     report->kernel("gemm_fp16", shape, s, kernels::gemm_fp16_cost(T, p.N, p.K, 2, false));
     double s4 = time_of([&] { multiply(out, in, four, {}, nullptr); }, nullptr, sizes.n_repeats);
     report->kernel("gemm_int4", shape, s4, kernels::gemm_int4_cost(T, four.shape, 2, false));
-    if (cublas == nullptr) continue;
-    double peer =
-        time_of([&] { cublas->multiply(y.data(), x.data(), half.data.as<f16>(), T, p.N, p.K); },
-                nullptr, sizes.n_repeats);
+    if (!cublas) continue;
+    const BlasProduct same{y.data(), x.data(), half.data.as(), T, p.N, p.K};
+    double peer = time_of([&] { cublas(same, nullptr); }, nullptr, sizes.n_repeats);
     report->kernel("cublas fp16", shape, peer, kernels::gemm_fp16_cost(T, p.N, p.K, 2, false));
     if (std::string(p.name) == "gate_up" && T <= 16)
       report->goal({"int4-over-cublas-" + std::to_string(T),
@@ -64,7 +63,7 @@ class AttentionBench {
   AttentionBench(int64_t H, int64_t G, int64_t D, int32_t P, int64_t n_blocks, int64_t n_rows)
       : H_(H),
         D_(D),
-        n_thread_blocks_(n_attention_blocks(D, multiprocessors())),
+        n_thread_blocks_(n_attention_blocks(D, false, multiprocessors())),
         kv_(noise(n_blocks * 2 * G * P * D, 7)),
         plane_{kv_.data(), 1, n_blocks, G, P, D},
         q_(noise(n_rows * H * D, 9)),
@@ -92,7 +91,8 @@ class AttentionBench {
                                       positions.data(), masks.data()};
     const kernels::AttentionParts parts{values_.data(), states_.data(), kParts};
     const float scale = 1 / std::sqrt(static_cast<float>(D_));
-    *cost = kernels::attention_cost(plan_, T, H_, plane_.n_kv_heads, D_, n_thread_blocks_);
+    *cost = kernels::attention_cost(plan_, T, H_, plane_.n_kv_heads, D_, kv_row_bytes(D_, false),
+                                    n_thread_blocks_);
     return time_of(
         [&] {
           kernels::attention(parts, View<const f16, 3>{q_.data(), {T, H_, D_}}, plane_, work, 0,
@@ -145,13 +145,14 @@ struct RowSet {
 void bench_products(const BenchSizes& sizes, BenchReport* report) {
   const ModelConfig& c = sizes.target;
   const int64_t E = c.width, F = c.ffn_width, D = c.head_width;
-  auto cublas = Cublas::open(nullptr);
+  Result<Blas> library = load_cublas();
+  const Blas cublas = library.ok() ? library.take() : Blas{};
   report->line("products" + std::string(cublas ? "" : " (no cuBLAS here: its goals are left out)"));
   std::vector<Product> products = {{"qkv", (c.n_heads + 2 * c.n_kv_heads) * D, E},
                                    {"o", E, c.n_heads * D},
                                    {"gate_up", 2 * F, E},
                                    {"down", E, F}};
-  for (const Product& p : products) bench_product(p, sizes, cublas.get(), report);
+  for (const Product& p : products) bench_product(p, sizes, cublas, report);
 }
 
 void bench_attention(const BenchSizes& sizes, BenchReport* report) {

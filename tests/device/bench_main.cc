@@ -1,6 +1,7 @@
 // The kernels' rooflines and the headline figures of a device, as ratios with pass marks:
 //   device_bench [--tiny] [--json FILE]
-// --tiny: sizes for the PTX machine, where a time says nothing and no goal counts.
+// --tiny: sizes for the PTX machine, where a time says nothing and no goal counts. Ends with 0, 3
+// where a goal was missed, 77 where no device is visible, 2 where a file cannot be written.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -24,6 +25,7 @@ BenchSizes real_sizes() {
   s.step_context = 512;
   s.draft_lengths = {1, 3, 5};
   s.n_steps = 30;
+  s.n_chosen_steps = 150;
   s.n_repeats = 20;
   s.copied_bytes = size_t{2} << 30;
   return s;
@@ -52,6 +54,7 @@ BenchSizes tiny_sizes() {
   s.step_context = 20;
   s.draft_lengths = {1};
   s.n_steps = 1;
+  s.n_chosen_steps = 3;
   s.n_repeats = 1;
   s.copied_bytes = size_t{1} << 20;
   return s;
@@ -199,5 +202,5 @@ int main(int argc, char** argv) {
   return std::all_of(report.goals().begin(), report.goals().end(),
                      [](const pf::Goal& g) { return g.pass(); })
              ? 0
-             : 1;
+             : 3;
 }

@@ -1,6 +1,6 @@
 // On a real device there is no machine to set up or to measure: its settings do nothing, its
 // findings are the runtime's errors, and a test that measures does not belong here
-// (PF_MACHINE_ONLY in CMakeLists.txt).
+// (machine_only.txt).
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +10,9 @@
 
 namespace pf::ptxvm {
 
+bool on_machine() { return false; }
+
+Device described_device(std::string_view) { return {}; }  // nothing reads it here
 Settings& settings() {
   static Settings unused;
   return unused;
@@ -32,6 +35,7 @@ void clear_measures() {
 }
 void clear_host_calls() { clear_measures(); }
 HostCalls host_calls() { return {}; }
+Measure measure(std::string_view) { return {}; }
 std::vector<Measure> kernel_measures() { return {}; }
 std::string unreached_text(std::string_view) { return ""; }
 std::vector<Launched> take_launches() { return {}; }
