@@ -38,7 +38,7 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     SCOPED_TRACE("run " + std::to_string(i));
-    ptxvm::clear_host_calls();
+    if (ptxvm::on_machine()) ptxvm::clear_host_calls();
     CudaEngine engine(runs[i]);
     const auto& want = runs[i].cpu ? cpu_int8 : runs[i].int8_kv ? int8 : plain;
     EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
@@ -47,6 +47,7 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
     EXPECT_EQ(engine.drafted > 0, runs[i].k > 0);
     EXPECT_TRUE(engine.accepted > 0 || !runs[i].model);
     EXPECT_EQ(engine.n_preemptions() > 0, runs[i].n_blocks < 60);
+    if (!ptxvm::on_machine()) continue;
     EXPECT_EQ(ptxvm::host_calls().graphs > 0, runs[i].graphs);
   }
 }
