@@ -17,6 +17,7 @@ namespace {
 struct Setting {
   int32_t k = 0;
   std::vector<int32_t> tree = {};
+  int32_t tree_nodes = 0;  // of trees that grow
   bool ngram = false, model = false;
   int32_t n_blocks = 60;
   bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
@@ -97,6 +98,7 @@ class CudaEngine {
     parts.max_context = 128;
     parts.num_speculative_tokens = run.k;
     parts.speculation_tree = run.tree;
+    parts.speculation_tree_nodes = run.tree_nodes;
     step_ = std::make_unique<Step>(std::move(parts), clock_, &inbox_, &outbox_);
   }
 
@@ -188,6 +190,8 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
       {.k = 4, .model = true},
       {.k = 3, .ngram = true, .model = true},
       {.k = 3, .tree = {2, 2, 1}, .model = true},
+      {.k = 3, .tree_nodes = 9, .model = true},
+      {.k = 3, .tree_nodes = 6, .ngram = true, .model = true, .n_blocks = 7, .graphs = false},
       {.k = 3, .model = true, .n_blocks = 7},  // not all six fit: some are preempted
       {.k = 3, .model = true, .graphs = false},
       {.k = 3, .tree = {2, 2, 1}, .model = true, .int8_kv = true},
@@ -218,6 +222,8 @@ TEST_F(CudaLossless, HeadsOverHiddenStatesDraftAsOnTheCpu) {
       {.k = 4, .head = HeadKind::kEagle},
       {.k = 5, .tree = {2, 2, 1}, .head = HeadKind::kEagle},
       {.k = 4, .head = HeadKind::kEagle3},
+      {.k = 3, .tree_nodes = 8, .head = HeadKind::kEagle},
+      {.k = 3, .tree_nodes = 8, .head = HeadKind::kEagle3},
       {.k = 5, .tree = {2, 2, 1}, .n_blocks = 7, .head = HeadKind::kEagle3},  // preempts
       {.k = 3, .ngram = true, .model = true, .head = HeadKind::kEagle3},
   };
