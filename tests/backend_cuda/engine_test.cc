@@ -28,6 +28,8 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
       {.k = 4, .model = true},
       {.k = 3, .ngram = true, .model = true},
       {.k = 3, .tree = {2, 2, 1}, .model = true},
+      {.k = 3, .tree_nodes = 9, .model = true},
+      {.k = 3, .tree_nodes = 6, .ngram = true, .model = true, .n_blocks = 7, .graphs = false},
       {.k = 3, .model = true, .n_blocks = 7},  // not all six fit: some are preempted
       {.k = 3, .model = true, .graphs = false},
       {.k = 3, .tree = {2, 2, 1}, .model = true, .int8_kv = true},
@@ -59,6 +61,8 @@ TEST_F(CudaLossless, HeadsOverHiddenStatesDraftAsOnTheCpu) {
       {.k = 4, .head = HeadKind::kEagle},
       {.k = 5, .tree = {2, 2, 1}, .head = HeadKind::kEagle},
       {.k = 4, .head = HeadKind::kEagle3},
+      {.k = 3, .tree_nodes = 8, .head = HeadKind::kEagle},
+      {.k = 3, .tree_nodes = 8, .head = HeadKind::kEagle3},
       {.k = 5, .tree = {2, 2, 1}, .n_blocks = 7, .head = HeadKind::kEagle3},  // preempts
       {.k = 3, .ngram = true, .model = true, .head = HeadKind::kEagle3},
   };

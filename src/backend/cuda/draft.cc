@@ -103,7 +103,7 @@ void CudaDraft<A>::propose(std::span<const ProposeJob> jobs, std::span<DraftTree
     size_t n = DraftLevels::n_together(jobs, first, max_rows_);
     auto some = jobs.subspan(first, n);
     auto grown = trees.subspan(first, n);
-    if (std::all_of(some.begin(), some.end(), [](const auto& j) { return j.widths.empty(); }))
+    if (std::all_of(some.begin(), some.end(), [](const auto& j) { return j.is_chain(); }))
       grow_chains(some, grown);
     else if (model_.takes_hidden() || !grow_trees(some, grown))
       levels_.grow(some, grown);

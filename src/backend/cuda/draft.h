@@ -20,8 +20,8 @@ void make_room(size_t bytes, Memory* memory) {
 
 // Drafts for several sequences on the device. The levels (list, grow, feed back, forward) of
 // chains, or of trees of the same widths, are one graph behind the pass over the committed tokens,
-// and come back in one copy. Drafts of several shapes at once, and trees too wide for one pass, go
-// level by level through the host (draft_levels.h).
+// and come back in one copy. Drafts of several shapes at once, trees that grow by gain, and
+// trees too wide for one pass go level by level through the host (draft_levels.h).
 template <class A>
 class CudaDraft {
  public:
