@@ -2,7 +2,7 @@
 """Truth: the sources of the tests. A test of tests/kernels or tests/backend_cuda whose body or
 fixture, or a function of its file that they call, asks the PTX machine for measures, launches or a
 fault that is survived stands in machine_only.txt, but where it asks on_machine() first; and no line
-there names a test that does not."""
+there names a test that does not. Tests of several devices are no part of what runs on one."""
 import fnmatch
 import pathlib
 import re
@@ -41,7 +41,11 @@ def main():
         common = set()
         for header in sorted((HERE.parent / folder).glob("*.h")):
             common |= {re.sub("^.*::", "", f) for f in asking(re.sub(r"^inline ", "", header.read_text(), flags=re.M))}
+        lists = (HERE.parent / folder / "CMakeLists.txt").read_text()
+        several = re.findall(r"ptxvm_test\(cuda_sharded_test (.*?)\)", lists, re.S)
         for path in sorted((HERE.parent / folder).glob("*.cc")):
+            if path.name in " ".join(several).split():
+                continue
             text = path.read_text()
             functions = asking(text, common)
             fixtures = {name for name, body in FIXTURE.findall(text) if asks(body, functions)}
