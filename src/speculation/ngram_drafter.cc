@@ -46,11 +46,16 @@ void NgramIndex::make_room(int64_t n_more) {
   std::vector<Entry> old(size);
   std::swap(entries_, old);
   shift_ = 32 - std::countr_zero(size);
+  // First the taken ones to the front, without a branch: which are taken is as good as random.
+  size_t n_old = 0;
   for (const Entry& e : old) {
-    if (e.next == 0) continue;
-    size_t at = home(e.key);
+    old[n_old] = e;
+    n_old += e.next != 0;
+  }
+  for (size_t i = 0; i < n_old; ++i) {
+    size_t at = home(old[i].key);
     while (entries_[at].next != 0) at = (at + 1) & (size - 1);
-    entries_[at] = e;
+    entries_[at] = old[i];
   }
 }
 
@@ -91,7 +96,7 @@ void NgramIndex::update(std::span<const int32_t> tokens) {
   // An n-gram enters once the token behind it is known, so that the ending never finds itself.
   int64_t n = static_cast<int64_t>(tokens.size());
   int64_t first = std::max<int64_t>(n_seen_, 1);
-  if (first < n) make_room(kMaxN);
+  if (first < n) make_room(std::max<int64_t>(kMaxN, n - first));  // of a prompt: once, not by steps
   for (int64_t end = first; end < std::min(n, first + kTokensAhead); ++end) fetch(tokens, end);
   for (int64_t end = first; end < n; ++end) {
     make_room(kMaxN);
