@@ -30,8 +30,12 @@ int64_t pool_bytes(const MemoryPlan& plan, int32_t block_tokens) {
 
 void print_memory(const MemoryPlan& plan, int32_t block_tokens, const PlanRequest& request) {
   const int32_t n_devices = plan.residents[0].n_devices;
-  std::printf("memory%s\n",
-              n_devices > 1 ? line(" of the first of %d devices", n_devices).c_str() : "");
+  std::printf(
+      "memory%s\n",
+      n_devices > 1
+          ? line(" of the first of %d devices (without CUDA graphs of the target)", n_devices)
+                .c_str()
+          : "");
   for (const MemoryPlan::Part& p : plan.parts) row(p.name, gib(p.bytes));
   row("in all", gib(plan.total_bytes()));
   if (n_devices > 1) row("on each other device", gib(plan.other_device_bytes));

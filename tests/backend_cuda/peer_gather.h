@@ -14,6 +14,7 @@ namespace pf {
 class PeerGather {
  public:
   explicit PeerGather(int n) : written_(static_cast<size_t>(n)), read_(static_cast<size_t>(n)) {
+    ptxvm::settings().n_devices = std::max(n, ptxvm::settings().n_devices);
     for (int d = 0; d < n; ++d)
       for (auto* events : {&written_, &read_})
         on(d, [&] {
@@ -72,7 +73,6 @@ class PeerGather {
 // The options for a machine of n devices that share the model.
 inline CudaOptions on_devices(int32_t n, CudaOptions o = {},
                               std::shared_ptr<PeerGather> gather = nullptr) {
-  ptxvm::settings().n_devices = std::max(n, ptxvm::settings().n_devices);
   if (n == 1) return o;
   if (!gather) gather = std::make_shared<PeerGather>(n);
   o.n_devices = n;

@@ -104,7 +104,7 @@ struct Registered {
 };
 Registered find_function(const void* host_function);
 Module* module_of_variable(const void* host_variable, std::string* name);
-size_t dynamic_limit(const void* host_function);
+size_t dynamic_limit(const void* host_function);  // on the current device
 cudaError_t launch_now(const KernelCall& call);
 // The call that a launch with these arguments makes, or an error (too much shared memory, ...).
 cudaError_t make_call(const void* function, dim3 grid, dim3 block, void** args, size_t shared,

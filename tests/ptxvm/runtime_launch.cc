@@ -23,7 +23,7 @@ struct Program {
 struct Entry {
   Program* program = nullptr;
   std::string name;
-  size_t dynamic_limit = 48 << 10;
+  std::map<int, size_t> dynamic_limits = {};  // by device; of those that are not set 48 KiB
 };
 struct Registry {
   std::vector<std::unique_ptr<Program>> programs;
@@ -83,7 +83,11 @@ Module* module_of_variable(const void* v, std::string* name) {
   *name = it->second.name;
   return it->second.program->get();
 }
-size_t dynamic_limit(const void* f) { return registry().functions.at(f).dynamic_limit; }
+size_t dynamic_limit(const void* f) {
+  const auto& limits = registry().functions.at(f).dynamic_limits;
+  auto it = limits.find(Runtime::device());
+  return it == limits.end() ? size_t{48 << 10} : it->second;
+}
 
 cudaError_t launch_now(const KernelCall& call) {
   Registered r = find_function(call.function);
@@ -162,10 +166,10 @@ void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
 void __cudaRegisterFunction(void** program, const char* host, char*, const char* name, int, uint3*,
                             uint3*, dim3*, dim3*, int*) {
-  registry().functions[host] = {reinterpret_cast<Program*>(program), name, 48 << 10};
+  registry().functions[host] = {reinterpret_cast<Program*>(program), name};
 }
 void __cudaRegisterVar(void** program, char* host, char*, const char* name, int, size_t, int, int) {
-  registry().variables[host] = {reinterpret_cast<Program*>(program), name, 0};
+  registry().variables[host] = {reinterpret_cast<Program*>(program), name};
 }
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void* stream) {
   g_configurations.push_back({grid, block, shared, static_cast<cudaStream_t>(stream)});
@@ -211,7 +215,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || static_cast<size_t>(value) > settings().device.shared_per_block_optin_bytes)
     return rt.set(cudaErrorInvalidValue);
-  it->second.dynamic_limit = static_cast<size_t>(value);
+  it->second.dynamic_limits[Runtime::device()] = static_cast<size_t>(value);
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* function) {

@@ -248,6 +248,12 @@ TEST_F(Runtime, AttributesAndOccupancyOfKernels) {
   EXPECT_EQ(a.maxDynamicSharedSizeBytes, 100 << 10);
   EXPECT_EQ(cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, 164 << 10),
             cudaErrorInvalidValue);
+  settings().n_devices = 2;  // an attribute is that of the function on one device
+  cudaSetDevice(1);
+  cudaFuncGetAttributes(&a, k);
+  EXPECT_EQ(a.maxDynamicSharedSizeBytes, 48 << 10);
+  cudaSetDevice(0);
+  settings().n_devices = 1;
   cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, 48 << 10);
   EXPECT_EQ(cudaFuncGetAttributes(&a, "no kernel"), cudaErrorInvalidDeviceFunction);
   cudaGetLastError();
