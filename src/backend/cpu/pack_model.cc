@@ -85,7 +85,7 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
     if (Status s = pack({&model.fc}, &out->fc); !s.ok()) return s;
   if (Status s = pack({&head}, &out->head); !s.ok()) return s;
   const Model& embeds = model.shares_embedding ? *embedding_of : model;
-  bool is_head = out->head.is_float() && head_is_embedding(model);
+  bool is_head = out->head.is_float() && head_is_embedding(model, embedding_of);
   if (!is_head) out->embedding = pack_embedding(embeds.embedding, out->f32, pool);
   return {};
 }
