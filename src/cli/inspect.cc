@@ -8,6 +8,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "cli/commands.h"
 #include "cli/load_text.h"
+#include "model/int4_rows.h"
 #include "model/model.h"
 #include "text/vocabulary_map.h"
 
@@ -91,6 +92,8 @@ void print_tensors(const Model& m, bool all) {
   for (const auto& [type, sum] : types)
     row(type.c_str(), std::to_string(sum.first) + " tensors, " + megabytes(sum.second));
   row("weights", megabytes(bytes));
+  if (m.config.int4_group != kInt4Group)
+    row("4-bit groups", std::to_string(m.config.int4_group) + " weights to a scale");
 }
 
 void print_text(const Result<ModelText>& text) {

@@ -9,14 +9,16 @@ namespace {
 
 struct QuantizeOptions {
   std::string in, out, type;
-  int threads = 0;
+  int threads = 0, group_size = 32;
 };
 
 int quantize(const QuantizeOptions& o) {
   TensorType type = o.type == "q4_0"   ? TensorType::kQ4_0
                     : o.type == "q4_1" ? TensorType::kQ4_1
                                        : TensorType::kQ8_0;
-  Result<QuantizeReport> report = quantize_file(o.in, o.out, type, o.threads);
+  if (type == TensorType::kQ8_0 && o.group_size != 32)
+    return fail(invalid("--group-size 128 is for q4_0 and q4_1; q8_0 has groups of 32"));
+  Result<QuantizeReport> report = quantize_file(o.in, o.out, type, o.threads, o.group_size);
   if (!report.ok()) return fail(report.status());
   std::printf("%-40s %-6s %-6s %12s %12s %10s\n", "tensor", "from", "to", "bytes", "before",
               "rel. error");
@@ -45,6 +47,11 @@ void declare_quantize(CLI::App* app, Run* run) {
       ->type_name("{q4_0,q4_1,q8_0}")
       ->required()
       ->check(CLI::IsMember({"q4_0", "q4_1", "q8_0"}).description(""));
+  command
+      ->add_option("--group-size", o->group_size,
+                   "Weights that share a scale: 128 saves memory on a GPU; 4 bits only [32]")
+      ->type_name("{32,128}")
+      ->check(CLI::IsMember({32, 128}).description(""));
   command->add_option("--threads", o->threads, "0: one per CPU [0]")
       ->type_name("N")
       ->check(CLI::Range(0, 4096).description(""));

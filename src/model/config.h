@@ -50,6 +50,9 @@ struct ModelConfig {
   int64_t sliding_window = 0;  // tokens that a token sees, itself included; 0 = all
   bool qkv_bias = false;
   bool tied_head = false;
+  // Weights that share a scale in the file's 4-bit tensors: 32, or 128 where four blocks in a row
+  // always have one (rows that are no multiple of 128: 32).
+  int int4_group = 32;
   // An EAGLE-3 head's: the layers of its target in front of which the states stand that it reads;
   // empty: the file does not say.
   std::vector<int32_t> tap_layers = {};

@@ -72,6 +72,7 @@ Result<Model> assemble(ModelConfig config, std::vector<Tensor> tensors, Naming n
 
 // GGUF knows one key per kind of end token; a list of any length goes under this key.
 inline constexpr const char* kGgufEosTokenIds = "pilotfish.eos_token_ids";
+inline constexpr const char* kGgufInt4Group = "pilotfish.int4_group";  // ModelConfig::int4_group
 inline constexpr const char* kGgufTapLayers = "pilotfish.tap_layers";  // ModelConfig::tap_layers
 
 // The config of a GGUF file, of a config.json (generation_config.json may be empty).

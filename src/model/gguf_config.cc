@@ -158,6 +158,10 @@ Result<ModelConfig> config_of_gguf(const GgufFile& file) {
   c.generation = generation_of(file, general);
   for (int64_t n : file.find_integers(kGgufTapLayers).value_or(std::vector<int64_t>{}))
     c.tap_layers.push_back(static_cast<int32_t>(std::clamp<int64_t>(n, -1, INT32_MAX)));
+  c.int4_group = general.get<int32_t>(kGgufInt4Group, 32);
+  if (c.int4_group != 32 && c.int4_group != 128)
+    general.fail(kGgufInt4Group,
+                 "is " + std::to_string(c.int4_group) + "; 32 and 128 are possible");
   Status bad = keys.status().ok() ? general.status() : keys.status();
   if (bad.ok()) bad = read_frequency_factors(file, c.rope_scaling);
   if (bad.ok()) bad = check_config(c);

@@ -16,12 +16,13 @@ inline bool can_quantize(TensorType to) {
   return to == TensorType::kQ4_0 || to == TensorType::kQ4_1 || to == TensorType::kQ8_0;
 }
 
-// Quantises n floats to kQ4_0, kQ4_1 or kQ8_0 blocks: for every group of 32 the scale (and, for
-// Q4_1, the minimum) of least squared error among many candidates, each improved by least squares
-// on its own rounding. Never worse than round to nearest over the group's range, never NaN.
+// Quantises n floats to kQ4_0, kQ4_1 or kQ8_0 blocks: for every group the scale (and, for Q4_1, the
+// minimum) of least squared error among many candidates, each improved by least squares on its own
+// rounding. Never worse than round to nearest over the group's range, never NaN. A group is a block
+// of 32, or of the 4-bit types four blocks that get one scale.
 // Refuses NaN, infinity and magnitudes above 65504 (a scale is binary16).
-// Requires: n is a multiple of 32; `out` holds row_bytes(type, n).
-Status quantize_row(TensorType type, const float* x, int64_t n, std::byte* out);
+// Requires: n is a multiple of the group; `out` holds row_bytes(type, n).
+Status quantize_row(TensorType type, const float* x, int64_t n, std::byte* out, int group = 32);
 
 struct QuantizedTensor {
   std::string name;
@@ -38,8 +39,9 @@ struct QuantizeReport {
 // Which type each tensor gets. Vectors (norms, biases) become F32; a matrix that already has its
 // type is copied; one whose rows are no multiple of 32 becomes F16.
 struct QuantizeTypes {
-  TensorType layers;  // kQ4_0, kQ4_1 or kQ8_0
-  TensorType tables;  // embedding and head
+  TensorType layers;    // kQ4_0, kQ4_1 or kQ8_0
+  TensorType tables;    // embedding and head
+  int int4_group = 32;  // of 4-bit rows; 128: of those that are a multiple of it
 };
 
 // A model of its own, with all weights quantised and owned by the result.
@@ -56,10 +58,11 @@ inline Result<Model> quantize_model(const Model& model, TensorType type, ThreadP
 QuantizeTypes default_types(const Model& model, TensorType type);
 
 // Reads a model or draft in any supported form and writes it as GGUF version 3 with the names and
-// the row order of llama.cpp. Metadata of a GGUF input (the tokenizer too) is carried over; from a
+// the row order of llama.cpp. int4_group 128: blocks share scales by fours, and the file says so;
+// other readers need not know. Metadata of a GGUF input (the tokenizer too) is carried over; from a
 // Hugging Face folder the configuration is written. The file appears whole or not at all.
 // n_threads 0 = one per CPU.
 Result<QuantizeReport> quantize_file(const std::string& in, const std::string& out, TensorType type,
-                                     int n_threads = 0);
+                                     int n_threads = 0, int int4_group = 32);
 
 }  // namespace pf

@@ -101,7 +101,8 @@ void add_config(GgufWriter& out, const std::string& name, const Family& family,
 // The metadata of a GGUF input, but for what says how it was stored.
 void carry_metadata(GgufWriter& out, const GgufFile& in) {
   for (const GgufEntry& e : in.entries()) {
-    if (e.key == "general.alignment" || e.key.starts_with("split.")) continue;
+    if (e.key == "general.alignment" || e.key == kGgufInt4Group || e.key.starts_with("split."))
+      continue;
     out.add(e);
   }
 }
@@ -188,13 +189,15 @@ void rename_for_report(QuantizeReport& report, const Model& m) {
 }  // namespace
 
 Result<QuantizeReport> quantize_file(const std::string& in, const std::string& out, TensorType type,
-                                     int n_threads) {
+                                     int n_threads, int int4_group) {
   auto source = load_model(in, Role::kDraft);
   if (!source.ok()) return source.status();
   unsigned n_cpus = std::max(1u, std::thread::hardware_concurrency());
   ThreadPool pool(n_threads > 0 ? n_threads : static_cast<int>(n_cpus));
   QuantizeReport report;
-  auto model = quantize_model(*source, default_types(*source, type), pool, &report);
+  QuantizeTypes types = default_types(*source, type);
+  types.int4_group = int4_group;
+  auto model = quantize_model(*source, types, pool, &report);
   if (!model.ok()) return model.status().within(in);
   auto family = find_family(model->config.architecture);
   if (!family.ok()) return family.status();
@@ -208,6 +211,7 @@ Result<QuantizeReport> quantize_file(const std::string& in, const std::string& o
     carry_metadata(writer, *gguf);
   }
   writer.add("general.file_type", file_type(type));
+  if (int4_group != 32) writer.add(kGgufInt4Group, static_cast<uint32_t>(int4_group));
   writer.add("general.quantization_version", uint32_t{2});
   ModelStorage storage;
   add_tensors(writer, *model, **family, storage);

@@ -31,14 +31,14 @@ Status store_plain(TensorType type, const float* x, int64_t n, std::byte* out) {
 }
 
 // Rows [range.begin, range.end) of `from` into `to`, whose bytes are `out`.
-Status convert_rows(const Tensor& from, const Tensor& to, Range range, std::byte* out,
+Status convert_rows(const Tensor& from, const Tensor& to, int group, Range range, std::byte* out,
                     Errors* errors) {
   int64_t n = from.cols(), bytes = row_bytes(to.type, n);
   std::vector<float> before(static_cast<size_t>(n)), after(before);
   for (int64_t row = range.begin; row < range.end; ++row) {
     dequantize_rows(from, row, 1, before.data());
     std::byte* at = out + row * bytes;
-    Status s = is_quantised(to.type) ? quantize_row(to.type, before.data(), n, at)
+    Status s = is_quantised(to.type) ? quantize_row(to.type, before.data(), n, at, group)
                                      : store_plain(to.type, before.data(), n, at);
     if (!s.ok()) return s;
     dequantize_rows(to, row, 1, after.data());
@@ -56,7 +56,9 @@ Status convert_rows(const Tensor& from, const Tensor& to, Range range, std::byte
 
 class Quantizer {
  public:
-  Quantizer(ThreadPool& pool, ModelStorage& storage) : pool_(pool), storage_(storage) {}
+  // Groups of 4-bit rows as they are in the model and as they are wanted.
+  Quantizer(ThreadPool& pool, ModelStorage& storage, int group_of_from, int group)
+      : pool_(pool), storage_(storage), group_of_from_(group_of_from), group_(group) {}
 
   Status run(const Tensor& from, TensorType wanted, Tensor* out) {
     TensorType type = wanted;
@@ -69,10 +71,12 @@ class Quantizer {
     *out = {from.name, type, from.shape, bytes};
     Errors errors;
     Status s;
-    if (type == from.type && rows_are_finite(from, 0, from.rows())) {
+    const int group = group_of(type, from.cols());
+    const bool has_group = group <= group_of_from_ || type == TensorType::kQ8_0;
+    if (type == from.type && has_group && rows_are_finite(from, 0, from.rows())) {
       std::memcpy(bytes.data(), from.data.data(), bytes.size());
     } else {
-      s = convert(from, *out, bytes.data(), &errors);
+      s = convert(from, *out, group, bytes.data(), &errors);
     }
     if (!s.ok()) return s.within("tensor '" + from.name + "'");
     double error = errors.magnitudes > 0 ? std::sqrt(errors.squares / errors.magnitudes) : 0;
@@ -86,13 +90,17 @@ class Quantizer {
   QuantizeReport report;
 
  private:
-  Status convert(const Tensor& from, const Tensor& to, std::byte* out, Errors* errors) {
+  int group_of(TensorType type, int64_t cols) const {
+    return type != TensorType::kQ8_0 && cols % group_ == 0 ? group_ : int{kGroup};
+  }
+
+  Status convert(const Tensor& from, const Tensor& to, int group, std::byte* out, Errors* errors) {
     std::vector<Errors> parts(static_cast<size_t>(pool_.size()));
     std::vector<Status> status(parts.size());
     pool_.run([&](int t) {
       auto i = static_cast<size_t>(t);
       Range range = split_range(from.rows(), 1, pool_.size(), t);
-      status[i] = convert_rows(from, to, range, out, &parts[i]);
+      status[i] = convert_rows(from, to, group, range, out, &parts[i]);
     });
     for (size_t i = 0; i < parts.size(); ++i) {
       if (!status[i].ok()) return status[i];
@@ -104,13 +112,14 @@ class Quantizer {
 
   ThreadPool& pool_;
   ModelStorage& storage_;
+  const int group_of_from_, group_;
 };
 
 }  // namespace
 
 QuantizeTypes default_types(const Model& model, TensorType type) {
   bool is_draft = model.shares_embedding || !model.head_tokens.empty();
-  return {type, is_draft ? type : TensorType::kQ8_0};
+  return {type, is_draft ? type : TensorType::kQ8_0, 32};
 }
 
 Result<Model> quantize_model(const Model& model, QuantizeTypes types, ThreadPool& pool,
@@ -120,14 +129,18 @@ Result<Model> quantize_model(const Model& model, QuantizeTypes types, ThreadPool
     return invalid("weights cannot be quantised to " + std::string(type_name(type)) +
                    " (Q4_0, Q4_1 and Q8_0 are possible)");
   }
+  if (types.int4_group != 32 && types.int4_group != 128)
+    return invalid("groups of " + std::to_string(types.int4_group) +
+                   " weights are not possible (32 and 128 are)");
   Model out;
   out.config = model.config;
+  out.config.int4_group = types.int4_group;
   out.head_tokens = model.head_tokens;
   out.shares_embedding = model.shares_embedding;
   out.shares_head = model.shares_head;
   out.head_kind = model.head_kind;
   out.gguf_path = model.gguf_path;
-  Quantizer quantizer(pool, out.storage);
+  Quantizer quantizer(pool, out.storage, model.config.int4_group, types.int4_group);
   auto run = [&](const Tensor& from, TensorType type, Tensor* to) {
     return from.empty() ? Status() : quantizer.run(from, type, to);
   };

@@ -8,8 +8,10 @@
 #include "model/quantize_fit.inc.h"
 
 // Improves (d, m) by turns and keeps it where it beats `best`.
-inline void improve(const Group& x, Levels levels, const Lanes* sx, Lanes d, Lanes m, Fit* best) {
-  Group q;
+template <int N>
+inline void improve(const Group<N>& x, Levels levels, const Lanes* sx, Lanes d, Lanes m,
+                    Fit* best) {
+  Group<N> q;
   for (int turn = 0; turn < kFits; ++turn) {
     round_to(x, levels, d, m, q);
     Fit fit = sx ? fit_scale_and_min(x, q, *sx, d, m) : fit_scale(x, q, d);
@@ -23,22 +25,23 @@ inline void improve(const Group& x, Levels levels, const Lanes* sx, Lanes d, Lan
 }
 
 // The best fit, or the plain one where it is no worse once both are stored.
-inline void choose(const Group& x, Levels levels, const Fit& best, Lanes plain, Lanes plain_m,
-                   Group& q, Fit* out) {
-  Group q_plain;
+template <int N>
+inline void choose(const Group<N>& x, Levels levels, const Fit& best, Lanes plain, Lanes plain_m,
+                   Group<N>& q, Fit* out) {
+  Group<N> q_plain;
   Fit chosen = stored(x, levels, best.d, best.m, q);
   Fit fallback = stored(x, levels, plain, plain_m, q_plain);
   auto keeps = chosen.error <= fallback.error;
-  for (int i = 0; i < kQuantGroup; ++i) q[i] = keeps ? q[i] : q_plain[i];
+  for (int i = 0; i < N; ++i) q[i] = keeps ? q[i] : q_plain[i];
   out->d = keeps ? chosen.d : fallback.d;
   out->m = keeps ? chosen.m : fallback.m;
 }
 
-inline void search_symmetric(const Group& x, Levels levels, float nearest_level, Group& q,
+template <int N>
+inline void search_symmetric(const Group<N>& x, Levels levels, float nearest_level, Group<N>& q,
                              Fit* out) {
   Lanes extreme = {};  // the value of largest magnitude, with its sign
-  for (int i = 0; i < kQuantGroup; ++i)
-    extreme = magnitude(x[i]) > magnitude(extreme) ? x[i] : extreme;
+  for (int i = 0; i < N; ++i) extreme = magnitude(x[i]) > magnitude(extreme) ? x[i] : extreme;
   Lanes plain = extreme / nearest_level;
   Fit best{plain, Lanes{}, all(INFINITY)};
   for (int step = -6; step <= 6; ++step) {
@@ -52,9 +55,10 @@ inline void search_symmetric(const Group& x, Levels levels, float nearest_level,
   choose(x, levels, best, plain, Lanes{}, q, out);
 }
 
-inline void search_with_min(const Group& x, Levels levels, Group& q, Fit* out) {
-  Lanes low = x[0], high = x[0], sx = sum_of([&](int i) { return x[i]; });
-  for (int i = 1; i < kQuantGroup; ++i) {
+template <int N>
+inline void search_with_min(const Group<N>& x, Levels levels, Group<N>& q, Fit* out) {
+  Lanes low = x[0], high = x[0], sx = sum_of<N>([&](int i) { return x[i]; });
+  for (int i = 1; i < N; ++i) {
     low = x[i] < low ? x[i] : low;
     high = high < x[i] ? x[i] : high;
   }
@@ -74,22 +78,30 @@ inline void search_with_min(const Group& x, Levels levels, Group& q, Fit* out) {
   choose(x, levels, best, plain, low, q, out);
 }
 
-void search(const QuantSearch& s) {
+template <int N>
+void search_groups(const QuantSearch& s) {
   Levels levels{s.low, s.high};
   for (int64_t first = 0; first < s.n_groups; first += PF_LANES) {
     int64_t n = std::min<int64_t>(PF_LANES, s.n_groups - first);
-    Group x = {}, q;
+    Group<N> x = {}, q;
     for (int64_t l = 0; l < n; ++l)
-      for (int i = 0; i < kQuantGroup; ++i) x[i][l] = s.x[(first + l) * kQuantGroup + i];
+      for (int i = 0; i < N; ++i) x[i][l] = s.x[(first + l) * N + i];
     Fit fit = {};
     if (s.has_minimum)
       search_with_min(x, levels, q, &fit);
     else
       search_symmetric(x, levels, s.nearest_level, q, &fit);
     for (int64_t l = 0; l < n; ++l) {
-      for (int i = 0; i < kQuantGroup; ++i) s.q[(first + l) * kQuantGroup + i] = q[i][l];
+      for (int i = 0; i < N; ++i) s.q[(first + l) * N + i] = q[i][l];
       s.d[first + l] = fit.d[l];
       s.m[first + l] = fit.m[l];
     }
   }
+}
+
+void search(const QuantSearch& s) {
+  if (s.group == kWideQuantGroup)
+    search_groups<kWideQuantGroup>(s);
+  else
+    search_groups<kQuantGroup>(s);
 }

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/tiny_model.h"
+#include "model/quantize.h"
 
 namespace pf {
 namespace {
@@ -448,6 +449,37 @@ TEST(Forward, ATiedHeadIsTheEmbeddingToo) {
     EXPECT_EQ(one.logits(40), two.logits(40));
     int64_t table_bytes = two.backend->info().weight_bytes - one.backend->info().weight_bytes;
     EXPECT_EQ(table_bytes > 0, weights != Weights::kInt4) << "a quantised head is no embedding";
+  }
+}
+
+// A file whose blocks share scales by fours: token by token as in one pass, and as the blocks that
+// they are.
+TEST(Forward, Int4GroupsOf128HaveTheBitsOfTheirBlocks) {
+  ThreadPool pool(1);
+  const TinyShape shape = {.width = 128, .ffn = 128, .heads = 4, .head_width = 32};
+  Model m =
+      quantize_model(tiny_model(shape), {TensorType::kQ4_1, TensorType::kQ8_0, 128}, pool).take();
+  const std::vector<int32_t> t = text(12);
+  for (const char* isa : instruction_sets()) {
+    std::vector<std::vector<std::vector<float>>> all;
+    for (int group : {128, 32}) {
+      m.config.int4_group = group;
+      Rig rig(m, Weights::kInt4, isa);
+      const std::vector<BlockId> table = rig.table(4, 0), other = rig.table(4, 50);
+      Batch batch;
+      batch.add(t, 0, nullptr, table, Batch::Logits::kAll);
+      rig.backend->forward(batch);
+      all.push_back(rig.logits(12));
+      all.emplace_back();
+      for (int32_t i = 0; i < 12; ++i) {
+        batch.clear();
+        batch.add(std::span(t).subspan(static_cast<size_t>(i), 1), i, nullptr, other,
+                  Batch::Logits::kAll);
+        rig.backend->forward(batch);
+        all.back().push_back(rig.logits(1)[0]);
+      }
+    }
+    for (const auto& logits : all) EXPECT_EQ(logits, all[0]) << isa;
   }
 }
 

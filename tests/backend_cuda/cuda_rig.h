@@ -7,6 +7,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/tiny_model.h"
 #include "base/dtype.h"
+#include "model/quantize.h"
 #include "ptxvm/ptxvm.h"
 
 namespace pf {
@@ -28,6 +29,13 @@ inline Model bf16_model(const TinyShape& shape) {
   Model m = tiny_model(shape);
   round_to_bf16(m);
   return m;
+}
+
+// A model of 4-bit matrices in groups of 128, but for its head.
+inline Model wide_int4_model(TensorType type, ThreadPool& pool) {
+  TinyShape shape = cuda_shape();
+  shape.width = shape.ffn = 128;
+  return quantize_model(bf16_model(shape), {type, TensorType::kQ8_0, 128}, pool).take();
 }
 
 // A CUDA backend on the machine, and its rows' logits. Any finding of the machine fails the test.

@@ -34,6 +34,15 @@ TEST(CudaFootprint, IsTheMemoryThatTheBackendTakes) {
       EXPECT_GT(f.graph_bytes, 0);
       EXPECT_EQ((*backend)->info().kv_bytes, o.n_blocks * f.kv_block_bytes);
     }
+  const Model wide = wide_int4_model(TensorType::kQ4_1, pool);
+  CudaOptions o;
+  o.int4 = true;
+  o.n_blocks = 5;
+  const int64_t before = cuda_free_bytes();
+  auto backend = make_cuda_backend(wide, nullptr, o, pool);
+  ASSERT_TRUE(backend.ok()) << backend.status().message();
+  const Footprint f = cuda_footprint(wide, nullptr, o);
+  EXPECT_EQ(before - cuda_free_bytes(), f.weight_bytes + 5 * f.kv_block_bytes + f.scratch_bytes);
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }
 

@@ -72,19 +72,23 @@ TEST(CudaForward, Int8KvIsTheCpusToTheNoiseOfF16) {
 }
 
 // Rows of the same text, however they come: one pass, chunks, single tokens, beside others.
-enum class Kind { kBf16, kInt4, kInt8Kv, kTwoDevices, kFourDevices, kTwoDevicesPacked };
+enum class Kind { kBf16, kInt4, kWideInt4, kInt8Kv, kTwoDevices, kFourDevices, kTwoDevicesPacked };
 class CudaBits : public testing::TestWithParam<Kind> {
  protected:
   static CudaOptions options() {
     const Kind kind = GetParam();
     const bool packed = kind == Kind::kTwoDevicesPacked;
     CudaOptions o{.int8_kv = packed || kind == Kind::kInt8Kv,
-                  .int4 = packed || kind == Kind::kInt4};
+                  .int4 = packed || kind == Kind::kInt4 || kind == Kind::kWideInt4};
     return kind == Kind::kFourDevices            ? on_devices(4, o)
            : packed || kind == Kind::kTwoDevices ? on_devices(2, o)
                                                  : o;
   }
   static Model model() {
+    if (GetParam() == Kind::kWideInt4) {
+      ThreadPool pool(1);
+      return wide_int4_model(TensorType::kQ4_1, pool);
+    }
     TinyShape shape = cuda_shape();
     shape.ffn = 128;  // whole groups of 32 for two devices
     return bf16_model(shape);
@@ -193,14 +197,54 @@ TEST_P(CudaBits, SharedPrefixMovedPathsAndCopiedBlocks) {
 }
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
-  static constexpr const char* kNames[] = {"Bf16",       "Int4",        "Int8Kv",
+  static constexpr const char* kNames[] = {"Bf16",       "Int4",        "WideInt4",        "Int8Kv",
                                            "TwoDevices", "FourDevices", "TwoDevicesPacked"};
   return kNames[static_cast<int>(info.param)];
 }
 INSTANTIATE_TEST_SUITE_P(Held, CudaBits,
-                         testing::Values(Kind::kBf16, Kind::kInt4, Kind::kInt8Kv, Kind::kTwoDevices,
-                                         Kind::kFourDevices, Kind::kTwoDevicesPacked),
+                         testing::Values(Kind::kBf16, Kind::kInt4, Kind::kWideInt4, Kind::kInt8Kv,
+                                         Kind::kTwoDevices, Kind::kFourDevices,
+                                         Kind::kTwoDevicesPacked),
                          name_of);
+
+// The same numbers with a scale for 128 weights and with four equal ones.
+TEST(CudaForward, GroupsOf128GiveTheBitsOfGroupsOf32) {
+  ThreadPool pool(1);
+  for (TensorType type : {TensorType::kQ4_0, TensorType::kQ4_1}) {
+    Model m = wide_int4_model(type, pool);
+    const std::vector<int32_t> t = text_of(40);
+    std::vector<std::vector<float>> logits[2];
+    int64_t bytes[2];
+    for (int i = 0; i < 2; ++i) {
+      m.config.int4_group = i == 0 ? 128 : 32;
+      CudaRig rig(m, {.int4 = true});
+      const std::vector<BlockId> table = rig.table(5, 3);
+      Batch batch;
+      batch.add(t, 0, nullptr, table, Batch::Logits::kAll);
+      rig.backend->forward(batch);
+      logits[i] = rig.logits(40);
+      bytes[i] = rig.backend->info().weight_bytes;
+    }
+    EXPECT_EQ(logits[0], logits[1]);
+    // Two layers of [512, 128], [128, 256], [256, 128] and [128, 128] in units of 32 rows: three of
+    // four scales (and minimums) of 2 bytes are gone.
+    const int64_t groups = 2 * (512 * 4 + 128 * 8 + 256 * 4 + 128 * 4);
+    EXPECT_EQ(bytes[1] - bytes[0], groups / 4 * 3 * (type == TensorType::kQ4_1 ? 4 : 2));
+  }
+}
+
+// A file whose word of its groups is not true.
+TEST(CudaForward, RefusesGroupsThatAreNone) {
+  ThreadPool pool(1);
+  TinyShape shape = cuda_shape();
+  shape.width = shape.ffn = 128;
+  Model m = quantize_model(bf16_model(shape), TensorType::kQ4_0, pool).take();
+  m.config.int4_group = 128;
+  auto refused =
+      make_cuda_backend(m, nullptr, {.int4 = true, .n_blocks = 4, .max_context = 16}, pool);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("groups of 128"), std::string::npos);
+}
 
 TEST(CudaForward, RefusesShapesThatNoKernelServes) {
   ThreadPool pool(1);

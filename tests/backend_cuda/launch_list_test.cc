@@ -114,6 +114,29 @@ TEST_P(Launches, OfDraftsOfUnequalLength) {
   EXPECT_EQ(list.n_waits(), 1);
 }
 
+// 32 features of 128 weights: 2,048 bytes of numbers and 4 or 1 groups of 32 scales and minimums.
+TEST(LaunchList, GroupsOf128ReadAQuarterOfTheScales) {
+  ThreadPool pool(1);
+  Model model = wide_int4_model(TensorType::kQ4_1, pool);
+  CudaOptions o;
+  o.int4 = true;
+  o.n_blocks = 4;
+  const std::vector<BlockId> blocks = {0};
+  const std::vector<int32_t> token = {1};
+  Batch batch;
+  batch.add(token, 0, nullptr, blocks, Batch::Logits::kNone);
+  int64_t bytes[2];
+  for (int i = 0; i < 2; ++i) {
+    model.config.int4_group = i == 0 ? 128 : 32;
+    LaunchList list(model, nullptr, o, 108);
+    list.forward(batch);
+    bytes[i] = 0;
+    for (const kernels::LaunchCost& c : list.launches()) bytes[i] += c.bytes_read;
+  }
+  const int64_t groups = 2 * (512 * 4 + 128 * 8 + 256 * 4 + 128 * 4);
+  EXPECT_EQ(bytes[1] - bytes[0], groups / 4 * 3 * 4);
+}
+
 // Four sequences over the same 512 tokens: their blocks are read once.
 TEST_P(Launches, ASharedPrefixCostsItsBytesOnce) {
   const std::vector<BlockId> blocks = rig.table(70, 0);

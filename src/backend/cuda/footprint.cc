@@ -4,6 +4,7 @@
 #include "backend/cuda/shard.h"
 #include "kernels/pack_int4.h"
 #include "kernels/sample_types.h"
+#include "model/int4_rows.h"
 
 namespace pf {
 namespace {
@@ -11,9 +12,10 @@ namespace {
 using Tensors = std::initializer_list<const Tensor*>;
 
 // Rows below each other, in 16 bits or packed as gemm_int4 reads them (upload_model.cc).
-int64_t matrix_bytes(Tensors tensors, bool int4) {
+int64_t matrix_bytes(Tensors tensors, bool int4, int int4_group) {
   kernels::Int4Shape shape;
   shape.K = (*tensors.begin())->cols();
+  shape.group = int4_group_of(int4_group, std::span(tensors.begin(), tensors.size()));
   for (const Tensor* t : tensors) {
     shape.N += t->rows();
     shape.has_min |= t->type != TensorType::kQ4_0;
@@ -29,16 +31,18 @@ int64_t float_bytes(Tensors tensors) {
 }
 
 int64_t weight_bytes(const Model& model, const Tensor& head, const ModelShape& m, bool int4) {
+  auto matrix = [&](Tensors tensors) {
+    return matrix_bytes(tensors, int4, model.config.int4_group);
+  };
   int64_t total = 4 * (m.D / 2) + 4 * static_cast<int64_t>(model.head_tokens.size());  // RoPE, ids
   if (model.takes_hidden())
     total += float_bytes({&model.fc_bias, &model.embedding_norm, &model.hidden_norm}) +
-             matrix_bytes({&model.fc}, int4);
+             matrix({&model.fc});
   for (const LayerWeights& w : model.layers)
     total += float_bytes({&w.attention_norm, &w.ffn_norm, &w.q_bias, &w.k_bias, &w.v_bias}) +
-             matrix_bytes({&w.q, &w.k, &w.v}, int4) + matrix_bytes({&w.o}, int4) +
-             matrix_bytes({&w.gate, &w.up}, int4) + matrix_bytes({&w.down}, int4);
-  return total + float_bytes({&model.final_norm}) + 2 * m.embedding_rows * m.E +
-         matrix_bytes({&head}, int4);
+             matrix({&w.q, &w.k, &w.v}) + matrix({&w.o}) + matrix({&w.gate, &w.up}) +
+             matrix({&w.down});
+  return total + float_bytes({&model.final_norm}) + 2 * m.embedding_rows * m.E + matrix({&head});
 }
 
 int64_t forward_bytes(const ModelShape& m, const CudaOptions& o) {

@@ -5,6 +5,7 @@
 #include "backend/cuda/limits.h"
 #include "backend/cuda/shard.h"
 #include "backend/draft_levels.h"
+#include "model/int4_rows.h"
 
 namespace pf {
 
@@ -65,6 +66,7 @@ void LaunchList::begin_pass(const Batch& batch, int64_t T, int64_t R) {
 LaunchCost LaunchList::product(int64_t T, Tensors tensors, int64_t y_bytes, bool add) const {
   Int4Shape w;
   w.K = (*tensors.begin())->cols();
+  w.group = int4_group_of(model_.config.int4_group, std::span(tensors.begin(), tensors.size()));
   for (const Tensor* t : tensors) {
     w.N += t->rows();
     w.has_min |= t->type != TensorType::kQ4_0;

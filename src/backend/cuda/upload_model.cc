@@ -57,8 +57,9 @@ std::vector<A> convert_rows(Tensors tensors, ThreadPool& pool) {
 // The same packed for gemm_int4. Minimums everywhere as soon as one tensor has some.
 class Int4Packer {
  public:
-  explicit Int4Packer(Tensors tensors) : tensors_(tensors) {
+  Int4Packer(Tensors tensors, int int4_group) : tensors_(tensors) {
     shape_.K = (*tensors.begin())->cols();
+    shape_.group = int4_group_of(int4_group, tensors_);
     for (const Tensor* t : tensors) {
       shape_.N += t->rows();
       shape_.has_min |= t->type != TensorType::kQ4_0;
@@ -85,7 +86,7 @@ class Int4Packer {
  private:
   Status pack_unit(int64_t unit, std::byte* out) const {
     int64_t first = unit * 32, n = std::min<int64_t>(32, shape_.N - first);
-    int64_t groups = shape_.K / kInt4Group;
+    int64_t groups = shape_.K / shape_.group;
     std::vector<uint8_t> q(static_cast<size_t>(n * shape_.K));
     std::vector<f16> d(static_cast<size_t>(n * groups)), m(d.size());
     for (int64_t r = 0; r < n; ++r) {
@@ -97,7 +98,8 @@ class Int4Packer {
         row -= t->rows();
       }
       Int4Row to{q.data() + r * shape_.K, d.data() + r * groups, m.data() + r * groups};
-      if (Status s = read_int4_row(*tensor, row, to); !s.ok()) return s.within(tensor->name);
+      if (Status s = read_int4_row(*tensor, row, shape_.group, to); !s.ok())
+        return s.within(tensor->name);
     }
     kernels::pack_int4_for_mma(shape_, first, n, q.data(), d.data(),
                                shape_.has_min ? m.data() : nullptr, out);
@@ -108,9 +110,15 @@ class Int4Packer {
   kernels::Int4Shape shape_;
 };
 
+// How matrices are held: in 16 bits, or in 4 and groups of ModelConfig::int4_group.
+struct MatrixForm {
+  bool int4 = false;
+  int int4_group = 32;
+};
+
 template <class A>
-Status send_matrix(Tensors tensors, bool int4, ThreadPool& pool, CudaMatrix<A>* out) {
-  out->int4 = int4;
+Status send_matrix(Tensors tensors, MatrixForm form, ThreadPool& pool, CudaMatrix<A>* out) {
+  out->int4 = form.int4;
   out->K = (*tensors.begin())->cols();
   out->N = 0;
   for (const Tensor* t : tensors) out->N += t->rows();
@@ -118,7 +126,7 @@ Status send_matrix(Tensors tensors, bool int4, ThreadPool& pool, CudaMatrix<A>* 
     out->data = DeviceMemory(bytes);
     cuda_check(cudaMemcpy(out->data.as(), from, bytes, cudaMemcpyHostToDevice));
   };
-  if (!int4) {
+  if (!form.int4) {
     std::vector<A> rows = convert_rows<A>(tensors, pool);
     send_bytes(rows.data(), rows.size() * sizeof(A));
     return {};
@@ -126,7 +134,7 @@ Status send_matrix(Tensors tensors, bool int4, ThreadPool& pool, CudaMatrix<A>* 
   if (out->K % kInt4Group != 0)
     return invalid((*tensors.begin())->name + ": rows of " + std::to_string(out->K) +
                    " weights are no whole number of groups of 32; use --quantization none");
-  Int4Packer packer(tensors);
+  Int4Packer packer(tensors, form.int4_group);
   out->shape = packer.shape();
   Result<std::vector<std::byte>> packed = packer.pack(pool);
   if (!packed.ok()) return packed.status();
@@ -135,14 +143,14 @@ Status send_matrix(Tensors tensors, bool int4, ThreadPool& pool, CudaMatrix<A>* 
 }
 
 template <class A>
-Status send_layer(const LayerWeights& w, bool int4, ThreadPool& pool, CudaLayer<A>* out) {
+Status send_layer(const LayerWeights& w, MatrixForm form, ThreadPool& pool, CudaLayer<A>* out) {
   out->attention_norm = send_floats({&w.attention_norm});
   out->ffn_norm = send_floats({&w.ffn_norm});
   out->qkv_bias = send_floats({&w.q_bias, &w.k_bias, &w.v_bias});
-  Status s = send_matrix({&w.q, &w.k, &w.v}, int4, pool, &out->qkv);
-  if (s.ok()) s = send_matrix({&w.o}, int4, pool, &out->o);
-  if (s.ok()) s = send_matrix({&w.gate, &w.up}, int4, pool, &out->gate_up);
-  if (s.ok()) s = send_matrix({&w.down}, int4, pool, &out->down);
+  Status s = send_matrix({&w.q, &w.k, &w.v}, form, pool, &out->qkv);
+  if (s.ok()) s = send_matrix({&w.o}, form, pool, &out->o);
+  if (s.ok()) s = send_matrix({&w.gate, &w.up}, form, pool, &out->gate_up);
+  if (s.ok()) s = send_matrix({&w.down}, form, pool, &out->down);
   return s;
 }
 
@@ -152,6 +160,7 @@ template <class A>
 Status upload_model(const Model& model, const Model* embedding_of, const CudaOptions& options,
                     const Shard& shard, ThreadPool& pool, CudaModel<A>* out) {
   const ModelConfig c = shard_config(model.config, shard);
+  const MatrixForm form{options.int4, c.int4_group};
   out->L = c.n_layers;
   out->E = c.width;
   out->F = c.ffn_width;
@@ -174,7 +183,7 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
     out->layers.emplace_back();
     ModelStorage columns;
     const LayerWeights part = shard_layer(w, model.config, shard, &columns);
-    if (Status s = send_layer(part, options.int4, pool, &out->layers.back()); !s.ok()) return s;
+    if (Status s = send_layer(part, form, pool, &out->layers.back()); !s.ok()) return s;
   }
   out->final_norm = send_floats({&model.final_norm});
   out->head_kind = model.head_kind;
@@ -182,11 +191,11 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
   out->embedding_norm = send_floats({&model.embedding_norm});
   out->hidden_norm = send_floats({&model.hidden_norm});
   if (model.takes_hidden())
-    if (Status s = send_matrix({&model.fc}, options.int4, pool, &out->fc); !s.ok()) return s;
+    if (Status s = send_matrix({&model.fc}, form, pool, &out->fc); !s.ok()) return s;
   const Tensor& embedding = (model.shares_embedding ? *embedding_of : model).embedding;
   out->embedding = send<A>(convert_rows<A>({&embedding}, pool));
   out->embedding_rows = embedding.rows();
-  return send_matrix({&head}, options.int4, pool, &out->head);
+  return send_matrix({&head}, form, pool, &out->head);
 }
 
 template Status upload_model(const Model&, const Model*, const CudaOptions&, const Shard&,
