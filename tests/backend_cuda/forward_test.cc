@@ -75,6 +75,9 @@ TEST(CudaForward, Int8KvIsTheCpusToTheNoiseOfF16) {
 enum class Kind { kBf16, kInt4, kWideInt4, kInt8Kv, kTwoDevices, kFourDevices, kTwoDevicesPacked };
 class CudaBits : public testing::TestWithParam<Kind> {
  protected:
+  void SetUp() override {
+    if (!ptxvm::on_machine() && GetParam() >= Kind::kTwoDevices) GTEST_SKIP() << "of one device";
+  }
   static CudaOptions options() {
     const Kind kind = GetParam();
     const bool packed = kind == Kind::kTwoDevicesPacked;
