@@ -114,7 +114,8 @@ std::string draft_weights(const EngineOptions& o, Device device) {
 Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,
                                               const ResidentModel& resident, ThreadPool& pool) {
   if (device == Device::kCuda) return on_cuda(options, resident, pool);
-  return make_cpu_backend(*resident.model, resident.embedding_of, cpu_options(options, resident), pool);
+  return make_cpu_backend(*resident.model, resident.embedding_of, cpu_options(options, resident),
+                          pool);
 }
 
 Footprint footprint(Device device, const EngineOptions& options, const ResidentModel& resident,

@@ -41,10 +41,10 @@ class LaunchList {
   void embed();
   void prepare_angles();
   void norm(int64_t layer, LayerNorm which);
-  void multiply(int64_t layer, LayerMatrix which);
-  void rotate_and_store(int64_t layer);
+  void make_queries(int64_t layer);
   void attend(int64_t layer);
-  void activate();
+  void add_product(int64_t layer, LayerSum which);
+  void activate(int64_t layer);
   void pick_logit_rows();
   void final_norm();
   void keep_tap(int64_t) {}
@@ -59,8 +59,8 @@ class LaunchList {
   void forward(const Batch& batch, int64_t n_layers, int64_t n_logit_rows);
   // T rows and R logit rows are launched, padding included.
   void begin_pass(const Batch& batch, int64_t T, int64_t R);
-  kernels::LaunchCost product(int64_t T, Tensors tensors, int64_t y_bytes, bool add) const;
-  void head(int64_t n) { add(product(n, {&model_.head}, 4, false)); }
+  kernels::LaunchCost product(int64_t T, Tensors tensors, kernels::OutputBytes out) const;
+  void head(int64_t n) { add(product(n, {&model_.head}, {.written = 4 * n * m_.head_rows})); }
   void propose_together(std::span<const ProposeJob> jobs, int64_t n_layers);
   void run_committed(std::span<const ProposeJob> jobs, int64_t n_layers, int64_t n_logit_rows);
   void feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t n, int64_t n_layers);
