@@ -79,8 +79,12 @@ class CudaForward {
   };
 
   void find_prompts(const Batch& batch);
+  // The rows of a pass by who multiplies them with w.
+  std::span<const Stretch> stretches(int64_t T, const CudaMatrix<A>& w);
   template <class Y>
-  void product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add);
+  void product_by_library(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add);
+  // y += x w^T
+  void add_product(View<float, 2> y, View<const A, 2> x, const CudaMatrix<A>& w);
   View<A, 2> wide(DeviceBuffer<A>& scratch, int64_t n, int64_t width) {
     return {scratch.data(), {n, width}};
   }
@@ -99,14 +103,16 @@ class CudaForward {
   PassWriter writer_;
   Pass pass_;
   std::vector<Stretch> stretches_;  // of the pass that is launched; empty: nothing by a library
+  Stretch all_{};                   // what stretches() gives where there are none
 
-  DeviceBuffer<float> residual_;         // [T, E]
-  Sums sums_;                            // where the products of half layers go
-  DeviceBuffer<float> angles_;           // [T, 2, D / 2]
-  DeviceBuffer<float> qkv_;              // [T, (H + 2 G) D]
-  DeviceBuffer<A> normed_;               // [T, E]
-  DeviceBuffer<A> queries_, attended_;   // [T, H, D]
-  DeviceBuffer<A> gate_up_, activated_;  // [T, 2 F], [T, F]
+  DeviceBuffer<float> residual_;        // [T, E]
+  Sums sums_;                           // where the products of half layers go
+  DeviceBuffer<float> angles_;          // [T, 2, D / 2]
+  DeviceBuffer<float> qkv_;             // [T, (H + 2 G) D], where rope_kv_write reads it
+  DeviceBuffer<A> normed_;              // [T, E]
+  DeviceBuffer<A> queries_, attended_;  // [T, H, D]
+  DeviceBuffer<A> activated_;           // [T, F]
+  DeviceBuffer<A> gate_up_;             // [T, 2 F]: of a library's products
   DeviceBuffer<float> part_values_, part_states_;
   DeviceBuffer<float> picked_;  // [T, E]: residual of the logit rows
   DeviceBuffer<A> hidden_;      // [T, E]: the same, normed

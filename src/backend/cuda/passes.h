@@ -6,13 +6,14 @@ namespace pf {
 
 // What the CUDA backend does in a pass, in order: written once, for whoever issues it (CudaForward)
 // and for whoever wants to know what would be issued without a device (LaunchList). An Ops has one
-// function per operation; each is one kernel but attend(), which is two for each plan of attention;
+// function per operation; each is one kernel but make_queries(), which is two where keys and values
+// are int8; attend(), which is two for each plan of attention;
 // keep_tap() and keep_last(), which are none but in a target that keeps states for a head (the one
 // in front of a layer, the one behind the last); and what a head over such states does in place of
 // embed() and of its first layer's norm.
 
 enum class LayerNorm { kAttention, kFfn };
-enum class LayerMatrix { kQkv, kO, kGateUp, kDown };
+enum class LayerSum { kO, kDown };  // products that are added to the residual
 
 template <class Ops>
 void issue_begin(Ops& ops) {
@@ -27,17 +28,15 @@ template <class Ops>
 void issue_attention(Ops& ops, int64_t layer) {
   ops.keep_tap(layer);
   ops.norm(layer, LayerNorm::kAttention);
-  ops.multiply(layer, LayerMatrix::kQkv);
-  ops.rotate_and_store(layer);
+  ops.make_queries(layer);
   ops.attend(layer);
-  ops.multiply(layer, LayerMatrix::kO);
+  ops.add_product(layer, LayerSum::kO);
 }
 template <class Ops>
 void issue_ffn(Ops& ops, int64_t layer) {
   ops.norm(layer, LayerNorm::kFfn);
-  ops.multiply(layer, LayerMatrix::kGateUp);
-  ops.activate();
-  ops.multiply(layer, LayerMatrix::kDown);
+  ops.activate(layer);
+  ops.add_product(layer, LayerSum::kDown);
 }
 
 // The hidden states of the logit rows.
