@@ -26,6 +26,7 @@ LaunchCost gather_rows_cost(int64_t T, int64_t E, int64_t from_bytes, int64_t to
 LaunchCost rope_angles_cost(int64_t T, int64_t D);
 LaunchCost rms_norm_cost(int64_t T, int64_t E);
 LaunchCost silu_mul_cost(int64_t T, int64_t F);
+LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E);
 // x_bytes: of one number of qkv.
 LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t x_bytes,
                               int64_t kv_row_bytes);

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/limits.h"
 #include "backend/cuda/passes.h"
+#include "kernels/add_partials.h"
 #include "kernels/gather_rows.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope_kv_write.h"
@@ -62,6 +63,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
                m.sliding_window, n_attention_parts(o), n_thread_blocks_, m.first_position()}),
       residual_(max_rows_ * m.E),
+      sums_{residual_.data(), true},
       angles_(max_rows_ * m.D),
       qkv_(max_rows_ * m.qkv_width()),
       normed_(max_rows_ * m.E),
@@ -115,15 +117,10 @@ void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_r
   if (n == 0) return;
   if (n_layers == 0) n_layers = model_.L;
   const int32_t padded = graphs_ != nullptr ? padded_rows(n, max_rows_) : 0;
-  staging_.begin();
   if (padded > 0)
-    PassWriter::place(padded, padded, &staging_, &pass_);
+    prepare(batch, padded, padded, hidden);
   else
-    PassWriter::place(n, std::max(R, n_logit_rows), &staging_, &pass_);
-  head_input_.place(&staging_, &pass_);
-  head_input_.fill(hidden, &staging_, &pass_);
-  writer_.fill(batch, &staging_, &pass_);
-  staging_.send(stream_);
+    prepare(batch, n, std::max(R, n_logit_rows), hidden);
   auto issue = [&] { launch(pass_, staging_, staging_.at(pass_.tokens), n_layers); };
   if (padded == 0 || !pass_.fixed()) {
     if (padded == 0) find_prompts(batch);
@@ -135,6 +132,25 @@ void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_r
   graphs_->run(
       {GraphKey::Kind::kPass, padded, static_cast<int32_t>(n_layers), head_input_.variant(pass_)},
       stream_, issue);
+}
+
+template <class A>
+void CudaForward<A>::prepare(const Batch& batch, int64_t T, int64_t R,
+                             std::span<const HiddenRef> hidden) {
+  staging_.begin();
+  PassWriter::place(T, R, &staging_, &pass_);
+  head_input_.place(&staging_, &pass_);
+  head_input_.fill(hidden, &staging_, &pass_);
+  writer_.fill(batch, &staging_, &pass_);
+  staging_.send(stream_);
+}
+
+template <class A>
+void CudaForward<A>::prepare_as(const CudaForward& other) {
+  staging_.begin();
+  pass_ = other.pass_;
+  staging_.copy(other.staging_);
+  staging_.send(stream_);
 }
 
 // A library multiplies the rows of prompts whose chunks no graph would hold, and no others: a row
@@ -185,7 +201,8 @@ struct CudaForward<A>::Ops {
   View<float, 2> qkv() const { return {f.qkv_.data(), {pass.T, m.qkv_width()}}; }
   const CudaLayer<A>& layer_of(int64_t layer) const { return m.layers[static_cast<size_t>(layer)]; }
   void add_product(const DeviceBuffer<A>& x, const CudaMatrix<A>& matrix) const {
-    f.product(residual(), View<const A, 2>{x.data(), {pass.T, matrix.K}}, matrix, true);
+    f.product(View<float, 2>{f.sums_.to, {pass.T, m.E}},
+              View<const A, 2>{x.data(), {pass.T, matrix.K}}, matrix, f.sums_.add);
   }
 
   void final_norm_to(View<A, 2> y, View<const float, 2> x) const {
@@ -283,6 +300,27 @@ void CudaForward<A>::launch(const Pass& pass, const Staging& staging, const int3
                             int64_t n_layers) {
   Ops ops{*this, pass, staging, tokens, model_, kept_width_ > 0 && n_layers == model_.L};
   issue_pass(ops, n_layers);
+}
+
+template <class A>
+void CudaForward<A>::launch_part(PassPart part, int64_t layer) {
+  Ops ops{*this, pass_, staging_, staging_.at(pass_.tokens), model_, kept_width_ > 0};
+  switch (part) {
+    case PassPart::kBegin:
+      return issue_begin(ops);
+    case PassPart::kAttention:
+      return issue_attention(ops, layer);
+    case PassPart::kFfn:
+      return issue_ffn(ops, layer);
+    case PassPart::kEnd:
+      return issue_end(ops);
+  }
+}
+
+template <class A>
+void CudaForward<A>::add_partials(const float* partials, int64_t n) {
+  kernels::add_partials({residual_.data(), {pass_.T, model_.E}}, {partials, {n, pass_.T, model_.E}},
+                        stream_);
 }
 
 template <class A>

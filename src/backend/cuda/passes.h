@@ -15,30 +15,47 @@ enum class LayerNorm { kAttention, kFfn };
 enum class LayerMatrix { kQkv, kO, kGateUp, kDown };
 
 template <class Ops>
-void issue_layer(Ops& ops, int64_t layer) {
+void issue_begin(Ops& ops) {
+  ops.embed();
+  ops.prepare_angles();
+}
+
+// The halves of a layer. The product that ends each is added to the residual stream; where several
+// devices share the model (sharded_forward.h), each has then its share of the sum, and what comes
+// behind waits until all have been added.
+template <class Ops>
+void issue_attention(Ops& ops, int64_t layer) {
+  ops.keep_tap(layer);
   ops.norm(layer, LayerNorm::kAttention);
   ops.multiply(layer, LayerMatrix::kQkv);
   ops.rotate_and_store(layer);
   ops.attend(layer);
   ops.multiply(layer, LayerMatrix::kO);
+}
+template <class Ops>
+void issue_ffn(Ops& ops, int64_t layer) {
   ops.norm(layer, LayerNorm::kFfn);
   ops.multiply(layer, LayerMatrix::kGateUp);
   ops.activate();
   ops.multiply(layer, LayerMatrix::kDown);
 }
 
-// Up to the hidden states of the logit rows.
+// The hidden states of the logit rows.
 template <class Ops>
-void issue_pass(Ops& ops, int64_t n_layers) {
-  ops.embed();
-  ops.prepare_angles();
-  for (int64_t layer = 0; layer < n_layers; ++layer) {
-    ops.keep_tap(layer);
-    issue_layer(ops, layer);
-  }
+void issue_end(Ops& ops) {
   ops.pick_logit_rows();
   ops.final_norm();
   ops.keep_last();
+}
+
+template <class Ops>
+void issue_pass(Ops& ops, int64_t n_layers) {
+  issue_begin(ops);
+  for (int64_t layer = 0; layer < n_layers; ++layer) {
+    issue_attention(ops, layer);
+    issue_ffn(ops, layer);
+  }
+  issue_end(ops);
 }
 
 }  // namespace pf
