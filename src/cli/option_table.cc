@@ -232,6 +232,10 @@ void add_speculation(Table* t) {
             {"adaptive", "window", "rate", "fixed"}, PF_FIELD(engine.draft_length));
   t->add({"speculation-tree", "Widths per depth, such as 3,2,1; empty: chains"}, Kind::kList,
          "W,...", set_tree, print_tree);
+  t->integer<int32_t>({"speculation-tree-nodes",
+                       "Nodes of trees that grow where they are likeliest kept, as deep as "
+                       "num-speculative-tokens; 0: none do"},
+                      0, kMaxTreeNodes, PF_FIELD(engine.speculation_tree_nodes));
   t->choice(
       {"acceptance", "Rule of requests that name none; auto, rejection and coupled are exact"},
       {"auto", "rejection", "coupled", "threshold", "threshold-literal", "typical"},

@@ -18,7 +18,6 @@ struct DeviceModel {
   double tensor_flops_per_s;  // dense, FP16 in, FP32 sums
   double scalar_flops_per_s;  // FP32 outside of the tensor cores
   int32_t n_multiprocessors;
-  double l2_mib;
   double link_bytes_per_s;  // from the other devices of a host, one way: NVLink, or PCIe
   // Not in any data sheet. Between two kernels of one graph; from the host's launch of a kernel to
   // its start where the host does not run ahead; a copy to the host and the wait for it; the least

@@ -156,6 +156,7 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const OpenModels& 
                       : o.draft_length == "rate"   ? LengthRule::kRate
                                                    : LengthRule::kFixed;
   step->speculation_tree = o.speculation_tree;
+  step->speculation_tree_nodes = o.speculation_tree_nodes;
   step->draft_temperature = o.draft_temperature;
   step->has_policy = o.acceptance != "auto";
   step->policy.rule = o.acceptance == "coupled"             ? Acceptance::kCoupled

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/shard.h"
+#include "batch/draft_shape.h"
 #include "engine/drafter_names.h"
 
 namespace pf {
@@ -13,6 +14,20 @@ Status check_options(const EngineOptions& o) {
     return invalid("--max-num-batched-tokens " + std::to_string(o.max_num_batched_tokens) +
                    " is below --max-num-seqs " + std::to_string(o.max_num_seqs) +
                    ": every running sequence needs a row");
+  int32_t nodes = std::max(
+      o.speculation_tree_nodes,
+      DraftShape{o.speculation_tree}.nodes(static_cast<int32_t>(o.speculation_tree.size())));
+  const char* flag =
+      o.speculation_tree_nodes > 0 ? "--speculation-tree-nodes" : "--speculation-tree";
+  if (o.speculation_tree_nodes > 0 && !o.speculation_tree.empty())
+    return invalid("--speculation-tree and --speculation-tree-nodes: give one of them");
+  if (nodes > kMaxTreeNodes)
+    return invalid(std::string(flag) + ": at most " + std::to_string(kMaxTreeNodes) +
+                   " nodes; the mask of a row has a bit for each");
+  if (nodes >= o.max_num_batched_tokens)
+    return invalid(std::string(flag) + ": " + std::to_string(nodes) +
+                   " nodes and their root do not fit into --max-num-batched-tokens " +
+                   std::to_string(o.max_num_batched_tokens));
   return {};
 }
 

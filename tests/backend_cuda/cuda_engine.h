@@ -17,6 +17,7 @@ namespace pf {
 struct CudaSetting {
   int32_t k = 0;
   std::vector<int32_t> tree = {};
+  int32_t tree_nodes = 0;  // of trees that grow
   bool ngram = false, model = false;
   int32_t n_blocks = 60;
   bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
@@ -98,6 +99,7 @@ class CudaEngine {
     parts.max_context = 128;
     parts.num_speculative_tokens = run.k;
     parts.speculation_tree = run.tree;
+    parts.speculation_tree_nodes = run.tree_nodes;
     step_ = std::make_unique<Step>(std::move(parts), clock_, &inbox_, &outbox_);
   }
 

@@ -176,6 +176,8 @@ TEST_P(Rope, Int8RowsAreOffByHalfAScale) {
   for (Case c :
        {Case{3, 9, 3, 64, 16, false}, Case{5, 4, 2, 128, 32, true}, Case{2, 2, 1, 64, 16, false}}) {
     compare_int8<float, f16>(c);
+    compare_int8<float, bf16>(c);
+    compare_int8<f16, f16>(c);
     compare_int8<bf16, bf16>(c);
   }
 }
@@ -188,6 +190,8 @@ TEST(RopeBudget, EverySectorOnce) {
   // A scale is 4 bytes of a sector: up to 4 in a warp where the rest of it moves 32 sectors or
   // more.
   compare_int8<float, f16>({5, 6, 2, 64, 16, true});
+  compare_int8<float, bf16>({5, 6, 2, 64, 16, true});
+  compare_int8<f16, f16>({5, 6, 2, 64, 16, true});
   compare_int8<bf16, bf16>({5, 6, 2, 128, 16, true});
   DeviceArray<int32_t> positions(std::vector<int32_t>{1, 2, 700});
   DeviceArray<float> inverse(frequencies(64)), angles(3 * 64);

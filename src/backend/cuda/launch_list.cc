@@ -140,75 +140,41 @@ void LaunchList::accept(const Batch& batch) {
 }
 
 void LaunchList::propose(std::span<const ProposeJob> jobs, int64_t n_layers) {
-  if (n_layers == 0) n_layers = m_.L;
+  n_layers_ = n_layers == 0 ? m_.L : n_layers;
   for (size_t first = 0; first < jobs.size();) {
-    size_t end = first;
-    int64_t n = 0;
-    do n += DraftLevels::rows_of(jobs[end++]);
-    while (end < jobs.size() && n + DraftLevels::rows_of(jobs[end]) <= n_max_rows(options_));
-    propose_together(jobs.subspan(first, end - first), n_layers);
-    first = end;
+    const size_t n = DraftLevels::n_together(jobs, first, n_max_rows(options_));
+    jobs_.set(jobs.subspan(first, n));
+    draft_chains(*this, jobs_, n_max_rows(options_), uses_graphs(options_));
+    first += n;
   }
 }
 
-void LaunchList::propose_together(std::span<const ProposeJob> jobs, int64_t n_layers) {
-  order_.clear();
-  for (size_t j = 0; j < jobs.size(); ++j)
-    if (jobs[j].n_draft > 0) order_.push_back(j);
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](size_t a, size_t b) { return jobs[a].n_draft > jobs[b].n_draft; });
-  const auto n = static_cast<int64_t>(order_.size());
-  const int64_t padded = uses_graphs(options_) && n > 0 ? padded_rows(n, n_max_rows(options_)) : 0;
-  run_committed(jobs, n_layers, padded);
-  if (n == 0) return;
-  const int32_t K = jobs[order_[0]].n_draft;
-  n_copies_ += 2;  // what all levels read; and the trees' memory is cleared
-  capturing_ = padded > 0;
-  for (int32_t depth = 1; depth <= K; ++depth) {
-    int64_t rows = padded;
-    if (padded == 0)
-      rows = std::count_if(order_.begin(), order_.end(),
-                           [&](size_t j) { return jobs[j].n_draft >= depth; });
-    if (depth > 1) feed_level(jobs, depth, rows, n_layers);
-    grow_level(rows);
-  }
-  capturing_ = false;
-  ++n_waits_;
+void LaunchList::run_committed(int64_t padded) {
+  jobs_.committed(&batch_, &hidden_);
+  forward(batch_, n_layers_, padded);
 }
 
-void LaunchList::run_committed(std::span<const ProposeJob> jobs, int64_t n_layers,
-                               int64_t n_logit_rows) {
-  batch_.clear();
-  for (size_t j : order_)
-    batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks, Batch::Logits::kLast);
-  for (const ProposeJob& job : jobs)
-    if (job.n_draft == 0)
-      batch_.add(job.committed, job.base, nullptr, job.blocks, Batch::Logits::kNone);
-  forward(batch_, n_layers, n_logit_rows);
+void LaunchList::run_levels(int64_t padded) {
+  const size_t begin = launches_.size();
+  fixed_ = true;
+  issue_levels(*this, jobs_, padded, options_.head_chunk_rows);
+  if (padded > 0 && fixed_)
+    std::fill(in_graph_.begin() + static_cast<std::ptrdiff_t>(begin), in_graph_.end(), true);
 }
 
-// One row per chain that goes on, `rows` with padding.
-void LaunchList::feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t rows,
-                            int64_t n_layers) {
-  static constexpr int32_t kOnDevice = 0;
-  batch_.clear();
-  for (size_t j : order_)
-    if (const ProposeJob& job = jobs[j]; job.n_draft >= depth)
-      batch_.add({&kOnDevice, 1}, job.base + static_cast<int64_t>(job.committed.size()) + depth - 2,
-                 nullptr, job.blocks, Batch::Logits::kLast);
-  begin_pass(batch_, rows, rows);
-  issue_pass(*this, n_layers);
+void LaunchList::feed(int32_t depth, int64_t n) {
+  jobs_.level(depth, &batch_, &hidden_);
+  begin_pass(batch_, n, n);
+  fixed_ &= attention_.size() == 2;
+  issue_pass(*this, n_layers_);
 }
 
-void LaunchList::grow_level(int64_t n) {
-  const int64_t top = std::min<int64_t>(options_.draft_top_n, m_.head_rows);
-  for (int64_t first = 0; first < n; first += options_.head_chunk_rows) {
-    const int64_t some = std::min<int64_t>(options_.head_chunk_rows, n - first);
-    head(some);
-    add(slice_cost(some, m_.head_rows, top));
-    add(merge_cost(some, m_.head_rows, top));
-  }
-  add(grow_trees_cost(n, 1, top));
+void LaunchList::list(int32_t, int64_t, int64_t n) {
+  head(n);
+  add(slice_cost(n, m_.head_rows, top_n()));
+  add(merge_cost(n, m_.head_rows, top_n()));
 }
+
+void LaunchList::grow(int32_t, int64_t n) { add(grow_trees_cost(n, 1, top_n())); }
 
 }  // namespace pf

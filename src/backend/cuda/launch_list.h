@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/draft_jobs.h"
 #include "backend/cuda/passes.h"
 #include "backend/footprint.h"
 #include "batch/batch.h"
@@ -56,6 +57,16 @@ class LaunchList {
   void keep_tap(int64_t) {}
   void keep_last() {}
 
+  // And of draft_jobs.h.
+  void run_committed(int64_t padded);
+  void stage_levels(int64_t) { ++n_copies_; }
+  void run_levels(int64_t padded);
+  void fetch() { ++n_waits_; }
+  void clear_trees() { ++n_copies_; }
+  void feed(int32_t depth, int64_t n);
+  void list(int32_t depth, int64_t first, int64_t n);
+  void grow(int32_t depth, int64_t n);
+
  private:
   using Tensors = std::initializer_list<const Tensor*>;
   void add(const kernels::LaunchCost& cost) {
@@ -72,10 +83,7 @@ class LaunchList {
     ++n_exchanges_;
     exchanged_bytes_ += (options_.n_devices - 1) * floats * 4;
   }
-  void propose_together(std::span<const ProposeJob> jobs, int64_t n_layers);
-  void run_committed(std::span<const ProposeJob> jobs, int64_t n_layers, int64_t n_logit_rows);
-  void feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t n, int64_t n_layers);
-  void grow_level(int64_t n);
+  int64_t top_n() const { return std::min<int64_t>(options_.draft_top_n, m_.head_rows); }
 
   std::unique_ptr<Model> shard_;  // where several devices share the model
   const Model& model_;            // of one device
@@ -86,8 +94,11 @@ class LaunchList {
   std::vector<kernels::AttentionSegment> segments_;
   std::vector<kernels::LaunchCost> attention_;  // of one layer
   int64_t T_ = 0, R_ = 0;                       // of the present pass
-  Batch batch_;                                 // of a draft
-  std::vector<size_t> order_;
+  int64_t n_layers_ = 0;                        // of a draft
+  DraftJobs jobs_;
+  Batch batch_;
+  std::vector<HiddenRef> hidden_;
+  bool fixed_ = false;  // every level is one plan of attention, as a graph needs
   std::vector<kernels::LaunchCost> launches_;
   std::vector<bool> in_graph_;
   bool capturing_ = false;
