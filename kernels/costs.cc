@@ -38,6 +38,10 @@ LaunchCost rms_norm_cost(int64_t T, int64_t E) {
   return c;
 }
 
+OutputBytes sum_output(int64_t T, int64_t E, bool norm) {
+  return {4 * T * E + (norm ? 4 * E : 0), (norm ? 6 : 4) * T * E};
+}
+
 OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes) {
   return {4 * T * D + 4 * T, T * (2 * H * D + 2 * G * kv_row_bytes)};
 }

@@ -81,7 +81,8 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       kept_(max_rows_ * kept_width_),
       iota_(counting(m.takes_hidden() || o.keep_hidden ? max_rows_ : 0, 1, 0)),
       head_input_(m, o, max_rows_, stream),
-      logits_(chunk_rows_ * m.head_rows) {
+      logits_(chunk_rows_ * m.head_rows),
+      counters_(1) {
   const auto n_taps = o.keep_hidden ? static_cast<int32_t>(tap_layers_.size()) : 0;
   for (int32_t i = 0; i < n_taps; ++i) tap_rows_.push_back(counting(max_rows_, n_taps, i));
   // A tile of keys is read whole; what no sequence has written must be finite.
@@ -89,6 +90,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
   if (o.int8_kv) cuda_check(cudaMemsetAsync(kv_scales_.data(), 0, kv_scales_.bytes(), stream_));
   // Attention is planned for nodes that the draft may turn out not to have: it reads their queries.
   cuda_check(cudaMemsetAsync(queries_.data(), 0, queries_.bytes(), stream_));
+  cuda_check(cudaMemsetAsync(counters_.data(), 0, counters_.bytes(), stream_));
 }
 
 template <class A>
@@ -100,7 +102,7 @@ int64_t CudaForward<A>::scratch_bytes() const {
   for (const DeviceBuffer<A>* a :
        {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_, &kept_})
     total += a->bytes();
-  total += iota_.bytes();
+  total += iota_.bytes() + counters_.bytes();
   for (const DeviceBuffer<int32_t>& rows : tap_rows_) total += rows.bytes();
   return static_cast<int64_t>(total) + head_input_.bytes();
 }
@@ -209,13 +211,13 @@ struct CudaForward<A>::Ops {
     kernels::rope_angles({f.angles_.data(), {pass.T, 2, m.D / 2}}, staging.view(pass.positions),
                          {m.rope_inverse.data(), {m.D / 2}}, m.rope_factor, f.stream_);
   }
-  void norm(int64_t layer, LayerNorm which) {
-    const CudaLayer<A>& w = layer_of(layer);
-    const auto& weight = which == LayerNorm::kAttention ? w.attention_norm : w.ffn_norm;
-    if (which == LayerNorm::kAttention && m.reads_wide(layer)) return;
-    if (weight.size() == 0) return f.narrow_rows(normed(), residual());
-    kernels::rms_norm(normed(), View<const float, 2>(residual()), {weight.data(), {m.E}}, m.epsilon,
+  void norm(const DeviceBuffer<float>& w) {
+    if (w.size() == 0) return f.narrow_rows(normed(), residual());
+    kernels::rms_norm(normed(), View<const float, 2>(residual()), {w.data(), {m.E}}, m.epsilon,
                       f.stream_);
+  }
+  void first_norm() {
+    if (!m.reads_wide(0)) norm(layer_of(0).attention_norm);
   }
   void make_queries(int64_t layer) {
     const CudaLayer<A>& w = layer_of(layer);
@@ -255,11 +257,21 @@ struct CudaForward<A>::Ops {
                                  parts, work, f.stream_);
     }
   }
-  void add_product(int64_t layer, LayerSum which) {
+  void add_product(int64_t layer, LayerSum which, bool norm_follows) {
     const bool is_o = which == LayerSum::kO;
     const CudaMatrix<A>& w = is_o ? layer_of(layer).o : layer_of(layer).down;
-    const DeviceBuffer<A>& x = is_o ? f.attended_ : f.activated_;
-    f.add_product(residual(), View<const A, 2>{x.data(), {pass.T, w.K}}, w);
+    const DeviceBuffer<A>& from = is_o ? f.attended_ : f.activated_;
+    const View<const A, 2> x{from.data(), {pass.T, w.K}};
+    if (!norm_follows) return f.add_product(residual(), x, w);
+    const DeviceBuffer<float>& weights =
+        is_o ? layer_of(layer).ffn_norm : layer_of(layer + 1).attention_norm;
+    if (weights.size() > 0 && pass.T <= kernels::kNormRows) {
+      auto to = kernels::GemmOutput<A>::rows(residual(), {.add = true});
+      to.norm = {f.normed_.data(), weights.data(), m.epsilon, f.counters_.data()};
+      return pf::multiply(to, x, w, f.stream_);
+    }
+    f.add_product(residual(), x, w);
+    norm(weights);
   }
   void activate(int64_t layer) {
     const CudaMatrix<A>& w = layer_of(layer).gate_up;

@@ -108,6 +108,8 @@ class CudaForward {
   std::vector<DeviceBuffer<int32_t>> tap_rows_;  // by tap: its rows in kept_ as [T states, E]
   CudaHeadInput<A> head_input_;
   DeviceBuffer<float> logits_;  // [chunk, head_rows]
+  // 0 but while a kernel runs, in which blocks count who comes last.
+  DeviceBuffer<uint32_t> counters_;
 };
 
 }  // namespace pf

@@ -69,7 +69,7 @@ LaunchCost LaunchList::product(int64_t T, Tensors tensors, OutputBytes out) cons
 
 void LaunchList::embed() { add(gather_rows_cost(T_, m_.E, 2, 4)); }
 void LaunchList::prepare_angles() { add(rope_angles_cost(T_, m_.D)); }
-void LaunchList::norm(int64_t, LayerNorm) { add(rms_norm_cost(T_, m_.E)); }
+void LaunchList::first_norm() { add(rms_norm_cost(T_, m_.E)); }
 void LaunchList::make_queries(int64_t layer) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
   const int64_t row = kv_row_bytes(m_.D, options_.int8_kv);
@@ -93,9 +93,11 @@ void LaunchList::final_norm() {
   if (R_ > 0) add(rms_norm_cost(R_, m_.E));
 }
 
-void LaunchList::add_product(int64_t layer, LayerSum which) {
+void LaunchList::add_product(int64_t layer, LayerSum which, bool norm_follows) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
-  add(product(T_, {which == LayerSum::kO ? &w.o : &w.down}, {4 * T_ * m_.E, 4 * T_ * m_.E}));
+  const bool fused = norm_follows && T_ <= kNormRows;
+  add(product(T_, {which == LayerSum::kO ? &w.o : &w.down}, sum_output(T_, m_.E, fused)));
+  if (norm_follows && !fused) add(rms_norm_cost(T_, m_.E));
 }
 
 void LaunchList::accept(const Batch& batch) {

@@ -7,23 +7,21 @@ namespace pf {
 // What the CUDA backend does in a pass, in order: written once, for whoever issues it (CudaForward)
 // and for whoever wants to know what would be issued without a device (LaunchList). An Ops has one
 // function per operation; each is one kernel but make_queries(), which is two where keys and values
-// are int8; attend(), which is two for each plan of attention;
+// are int8; add_product(), which is told whether a norm follows and needs a kernel for it beyond
+// kernels::kNormRows rows; attend(), which is two for each plan of attention;
 // keep_tap() and keep_last(), which are none but in a target that keeps states for a head (the one
 // in front of a layer, the one behind the last); and what a head over such states does in place of
 // embed() and of its first layer's norm.
 
-enum class LayerNorm { kAttention, kFfn };
 enum class LayerSum { kO, kDown };  // products that are added to the residual
 
 template <class Ops>
-void issue_layer(Ops& ops, int64_t layer) {
-  ops.norm(layer, LayerNorm::kAttention);
+void issue_layer(Ops& ops, int64_t layer, bool is_last) {
   ops.make_queries(layer);
   ops.attend(layer);
-  ops.add_product(layer, LayerSum::kO);
-  ops.norm(layer, LayerNorm::kFfn);
+  ops.add_product(layer, LayerSum::kO, true);
   ops.activate(layer);
-  ops.add_product(layer, LayerSum::kDown);
+  ops.add_product(layer, LayerSum::kDown, !is_last);
 }
 
 // Up to the hidden states of the logit rows.
@@ -31,9 +29,10 @@ template <class Ops>
 void issue_pass(Ops& ops, int64_t n_layers) {
   ops.embed();
   ops.prepare_angles();
+  ops.first_norm();
   for (int64_t layer = 0; layer < n_layers; ++layer) {
     ops.keep_tap(layer);
-    issue_layer(ops, layer);
+    issue_layer(ops, layer, layer + 1 == n_layers);
   }
   ops.pick_logit_rows();
   ops.final_norm();
