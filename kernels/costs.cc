@@ -38,8 +38,8 @@ LaunchCost rms_norm_cost(int64_t T, int64_t E) {
   return c;
 }
 
-OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes) {
-  return {4 * T * D + 4 * T, T * (2 * H * D + 2 * G * kv_row_bytes)};
+OutputBytes sum_output(int64_t T, int64_t E, bool norm) {
+  return {4 * T * E + (norm ? 4 * E : 0), (norm ? 6 : 4) * T * E};
 }
 
 LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E) {
@@ -47,6 +47,10 @@ LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E) {
       "add_partials_kernel", {ceil_div(T * E / 4, 256), 1, 1}, 4 * (n + 1) * T * E, 4 * T * E};
   c.flops = static_cast<double>(n * T * E);
   return c;
+}
+
+OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes) {
+  return {4 * T * D + 4 * T, T * (2 * H * D + 2 * G * kv_row_bytes)};
 }
 
 LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes) {

@@ -33,6 +33,7 @@ struct OutputBytes {
   int64_t read = 0, written = 0;
 };
 LaunchCost gemm_fp16_cost(int64_t T, int64_t N, int64_t K, OutputBytes out);
+OutputBytes sum_output(int64_t T, int64_t E, bool norm);  // y += the product, and its norm
 OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes);
 LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, OutputBytes out);
 

@@ -24,6 +24,18 @@ struct GemmEpilogue {
   bool add = false;
 };
 
+// The norm of the rows that a product has added to (rms_norm.h, with its bits): the block that
+// comes last makes it, a warp to a row. So up to kNormRows rows; of more, one multiprocessor would
+// read longer than a launch takes.
+inline constexpr int kNormRows = 8;
+template <class A>
+struct RowNorm {
+  A* y = nullptr;            // [T, N]; null: none
+  const float* w = nullptr;  // [N]
+  float epsilon = 0;
+  uint32_t* counter = nullptr;  // 0 before and after
+};
+
 // Where a product [T, N] goes, and what becomes of it on the way.
 template <class A>
 struct GemmOutput {
@@ -38,6 +50,7 @@ struct GemmOutput {
   bool y_is_float = false;
   GemmEpilogue epilogue = {};
   RopeTarget<A> target = {};
+  RowNorm<A> norm = {};  // of kRows that are float; N a multiple of 4
 
   template <class Y>
   static GemmOutput rows(View<Y, 2> y, GemmEpilogue epilogue) {

@@ -17,6 +17,7 @@
 #include "kernels/common/async_copy.cuh"
 #include "kernels/common/gemm_store.cuh"
 #include "kernels/common/matrix.cuh"
+#include "kernels/common/row_norm.cuh"
 
 namespace pf::kernels {
 
@@ -24,12 +25,14 @@ constexpr int kUnit = 32;       // features
 constexpr int kStep = 64;       // k: 128 bytes of a row of x
 constexpr int kStepChunks = 8;  // of 16 bytes
 
-// kF x kT warps over features and rows, 8 kN rows each; or, split, one warp per slice.
-template <class Weights_, int kF_, int kT_, int kN_, bool kSplit_>
+// kF x kT warps over features and rows, 8 kN rows each; or, split, one warp per slice. With kNorm
+// the output has a norm behind it: a kernel of its own, since its loops cost the others' main loop
+// instructions.
+template <class Weights_, int kF_, int kT_, int kN_, bool kSplit_, bool kNorm_ = false>
 struct Tile {
   using Weights = Weights_;
   static constexpr int kF = kF_, kT = kT_, kN = kN_;
-  static constexpr bool kSplit = kSplit_;
+  static constexpr bool kSplit = kSplit_, kNorm = kNorm_;
   static constexpr int kSlices = Weights::kSlices;
   static_assert(!kSplit || (kF == 1 && kT == 1));
   static constexpr int kRows = 8 * kN * kT;
@@ -89,6 +92,7 @@ template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     gemm_kernel(const __grid_constant__ typename Tile::Weights w,
                 const __grid_constant__ GemmParams<typename Tile::Weights::Activation> p) {
+  using A = typename Tile::Weights::Activation;
   extern __shared__ __align__(128) unsigned char shared[];
   constexpr int kUnitBytes = Tile::Weights::kUnitBytes, kN = Tile::kN, kStages = Tile::kStages,
                 kBytes = Tile::kStageBytes;
@@ -173,7 +177,22 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       const auto part = load_shared_pack(from + w * kStages * kBytes / 4);
       for (int i = 0; i < 4; ++i) v.v[i] += part.v[i];
     }
-    store(p, first_row + row, first_unit * kUnit + n, v);
+    const int t = first_row + row, feature = first_unit * kUnit + n;
+    if constexpr (!Tile::kNorm)
+      store(p, t, feature, v);
+    else if (t < p.T && feature < p.N)
+      store_whole<float>(p, t, feature, v);
+  }
+
+  // 5. the norm of what has become whole
+  if constexpr (Tile::kNorm) {
+    const RowNorm<A>& norm = p.out.norm;
+    if (!is_last_block(norm.counter, gridDim.y)) return;
+    for (int t = threadIdx.x / 32; t < static_cast<int>(p.T); t += Tile::kThreads / 32) {
+      const int64_t row = int64_t(t) * p.N;
+      norm_fresh_row(norm.y + row, static_cast<const float*>(p.out.y) + row, norm.w, p.N,
+                     norm.epsilon);
+    }
   }
 }
 

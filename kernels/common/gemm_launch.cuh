@@ -35,7 +35,10 @@ void check_gemm(const GemmParams<A>& p) {
   check(out.form == GemmOutput<A>::Form::kRows || p.N % 4 == 0,
         "gemm: pairs need N to be a multiple of 4");
   check(out.target.scales == nullptr, "gemm: int8 keys and values have a kernel of their own");
-  check_aligned({p.x, out.y, out.epilogue.bias});
+  check(out.norm.y == nullptr || (out.form == GemmOutput<A>::Form::kRows && out.y_is_float &&
+                                  p.N % 4 == 0 && p.T <= kNormRows),
+        "gemm: a norm needs up to 8 rows of floats, in multiples of 4");
+  check_aligned({p.x, out.y, out.epilogue.bias, out.norm.y, out.norm.w});
 }
 
 // The product of x with the N rows of w.
@@ -46,9 +49,13 @@ void run_gemm(const Weights& w, int64_t N, const GemmOutput<A>& out, View<const 
   const GemmParams<A> p{x.data, T, static_cast<int>(K), static_cast<int>(N), out};
   check_gemm(p);
   if (T == 0) return;
+  check(out.norm.y == nullptr || tiling == GemmTiling::kAuto || tiling == GemmTiling::kSplit8,
+        "gemm: a norm needs the smallest tiling");
   if (tiling == GemmTiling::kAuto) tiling = choose_gemm_tiling(T, N, kHasSplit64<Weights>);
   switch (tiling) {
     case GemmTiling::kSplit8:
+      if (out.norm.y != nullptr)
+        return launch_gemm<Tile<Weights, 1, 1, 1, true, true>, GemmTiling::kSplit8>(w, p, stream);
       return launch_gemm<Tile<Weights, 1, 1, 1, true>, GemmTiling::kSplit8>(w, p, stream);
     case GemmTiling::kSplit16:
       return launch_gemm<Tile<Weights, 1, 1, 2, true>, GemmTiling::kSplit16>(w, p, stream);

@@ -18,24 +18,28 @@ struct GemmParams {
   GemmOutput<A> out;
 };
 
+// N a multiple of 4.
 template <class Y, class A>
-__device__ void store_row(const GemmParams<A>& p, int64_t t, int n, Pack<float, 4> v) {
+__device__ void store_whole(const GemmParams<A>& p, int64_t t, int n, Pack<float, 4> v) {
   const auto [bias, add] = p.out.epilogue;
   Y* y = static_cast<Y*>(p.out.y) + t * p.N + n;
-  if (p.N % 4 == 0) {
-    if (bias != nullptr) {
-      const auto b = load_pack<float, 4>(bias + n);
-      for (int i = 0; i < 4; ++i) v.v[i] += b.v[i];
-    }
-    if (add) {
-      const auto old = load_pack<Y, 4>(y);
-      for (int i = 0; i < 4; ++i) v.v[i] += widen(old.v[i]);
-    }
-    Pack<Y, 4> out;
-    for (int i = 0; i < 4; ++i) out.v[i] = narrow<Y>(v.v[i]);
-    store_pack(y, out);
-    return;
+  if (bias != nullptr) {
+    const auto b = load_pack<float, 4>(bias + n);
+    for (int i = 0; i < 4; ++i) v.v[i] += b.v[i];
   }
+  if (add) {
+    const auto old = load_pack<Y, 4>(y);
+    for (int i = 0; i < 4; ++i) v.v[i] += widen(old.v[i]);
+  }
+  Pack<Y, 4> out;
+  for (int i = 0; i < 4; ++i) out.v[i] = narrow<Y>(v.v[i]);
+  store_pack(y, out);
+}
+template <class Y, class A>
+__device__ void store_row(const GemmParams<A>& p, int64_t t, int n, const Pack<float, 4>& v) {
+  if (p.N % 4 == 0) return store_whole<Y>(p, t, n, v);
+  const auto [bias, add] = p.out.epilogue;
+  Y* y = static_cast<Y*>(p.out.y) + t * p.N + n;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (n + i >= p.N) return;

@@ -6,6 +6,7 @@
 #include "kernels/budget.h"
 #include "kernels/gemm_fp16.h"
 #include "kernels/gemm_int4.h"
+#include "kernels/rms_norm.h"
 #include "kernels/silu_mul.h"
 #include "kernels/turned_heads.h"
 
@@ -121,6 +122,34 @@ TEST_P(GemmForms, TurnedHeadsHaveTheBitsOfTheirKernel) {
   }
 }
 
+template <class A>
+void compare_norm(int64_t T, int64_t E, bool int4) {
+  Product<A> p(T, E, 96, int4);
+  const auto before = random_values<float>(size_t(T * E), 11);
+  DeviceArray<float> w(random_values<float>(size_t(E), 12));
+  DeviceArray<float> sum(before), other(before);
+  DeviceArray<A> want(size_t(T * E)), got(size_t(T * E));
+  DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
+  p.run(GemmOutput<A>::rows(View<float, 2>{sum.data(), {T, E}}, {.add = true}), GemmTiling::kAuto);
+  rms_norm<A>({want.data(), {T, E}}, View<const float, 2>{sum.data(), {T, E}}, {w.data(), {E}},
+              1e-5f, nullptr);
+  auto to = GemmOutput<A>::rows(View<float, 2>{other.data(), {T, E}}, {.add = true});
+  to.norm = {got.data(), w.data(), 1e-5f, counter.data()};
+  p.run(to, GemmTiling::kAuto);
+  ASSERT_EQ(bits_of(got.host()), bits_of(want.host()));
+  ASSERT_EQ(other.host(), sum.host());
+  ASSERT_EQ(counter.host(), std::vector<uint32_t>{0});
+}
+
+TEST_P(GemmForms, TheNormOfASumHasTheBitsOfItsKernel) {
+  for (bool int4 : {false, true}) {
+    compare_norm<f16>(1, 4, int4);  // one block, one pack
+    compare_norm<bf16>(8, 64, int4);
+    compare_norm<f16>(5, 1060, int4);  // past 1024, and no whole unit
+    compare_norm<bf16>(3, 2304, int4);
+  }
+}
+
 TEST(GemmFormsDeathTest, RefusesOtherShapes) {
   alignas(16) static f16 a{};
   auto run = [&](GemmOutput<f16> y, int64_t N) {
@@ -128,6 +157,14 @@ TEST(GemmFormsDeathTest, RefusesOtherShapes) {
   };
   EXPECT_DEATH(run(GemmOutput<f16>::silu({&a, {1, 8}}), 8), "not that of the product");
   EXPECT_DEATH(run(GemmOutput<f16>::silu({&a, {1, 3}}), 6), "N to be a multiple of 4");
+  alignas(16) float y[72] = {};
+  auto of_rows = [&](int64_t T, GemmTiling tiling) {
+    auto to = GemmOutput<f16>::rows(View<float, 2>{y, {T, 8}}, {});
+    to.norm.y = &a;
+    gemm_fp16(to, View<const f16, 2>{&a, {T, 8}}, View<const f16, 2>{&a, {8, 8}}, nullptr, tiling);
+  };
+  EXPECT_DEATH(of_rows(9, GemmTiling::kAuto), "a norm needs up to 8 rows");
+  EXPECT_DEATH(of_rows(8, GemmTiling::kSplit16), "a norm needs the smallest tiling");
   float scales = 0;
   RopeTarget<f16> int8{.T = 1, .scales = &scales, .H = 1, .G = 1, .P = 16, .D = 64};
   EXPECT_DEATH(run(GemmOutput<f16>::rope(int8), 192), "int8 keys and values");

@@ -169,6 +169,19 @@ TEST(GemmFp16Rows, AnotherOrderOfKGivesOtherBits) {
 // The other ways out (their truth: gemm_forms_test.cc).
 template <class A>
 void forms(GemmTiling tiling) {
+  if (tiling == GemmTiling::kSplit8) {
+    Problem<A, float> sum({5, 2304, 1064});
+    DeviceArray<A> x(sum.x), w(sum.w), normed(5 * 1064);
+    DeviceArray<float> y(sum.y), weights(sum.bias);
+    DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
+    for (bool add : {false, true}) {
+      auto to = kernels::GemmOutput<A>::rows(View<float, 2>{y.data(), {5, 1064}},
+                                             {add ? nullptr : weights.data(), add});
+      to.norm = {normed.data(), weights.data(), 1e-5f, counter.data()};
+      kernels::gemm_fp16(to, View<const A, 2>{x.data(), {5, 2304}},
+                         View<const A, 2>{w.data(), {1064, 2304}}, nullptr, tiling);
+    }
+  }
   Problem<A, A> p({64, 64, 192});
   DeviceArray<A> x(p.x), w(p.w), y(64 * 96);
   const View<const A, 2> in{x.data(), {64, 64}}, rows{w.data(), {192, 64}};

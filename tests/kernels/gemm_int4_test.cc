@@ -228,6 +228,20 @@ void expect_budget(GemmTiling tiling, bool has_min) {
       Problem<A, A>(64, {N, 128, 128, has_min}).run(tiling, 0, 64, flags & 1, flags & 2);
     }
   }
+  for (int group : {32, 128}) {
+    if (tiling != GemmTiling::kSplit8) break;
+    const Int4Shape wide{1064, 2304, group, has_min};
+    Problem<A, float> sum(5, wide);
+    DeviceArray<A> x(sum.x), normed(5 * 1064);
+    DeviceArray<float> y(sum.y), weights(sum.bias);
+    DeviceArray<std::byte> w(sum.packed);
+    DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
+    auto to = kernels::GemmOutput<A>::rows(View<float, 2>{y.data(), {5, 1064}},
+                                           {group == 32 ? nullptr : weights.data(), group == 32});
+    to.norm = {normed.data(), weights.data(), 1e-5f, counter.data()};
+    kernels::gemm_int4(to, View<const A, 2>{x.data(), {5, 2304}}, {w.data(), wide}, nullptr,
+                       tiling);
+  }
   const Int4Shape shape{192, 256, 128, has_min};
   Problem<A, A> p(64, shape);  // the other ways out (their truth: gemm_forms_test.cc)
   DeviceArray<A> x(p.x), y(64 * 96);

@@ -51,7 +51,8 @@ int64_t forward_bytes(const ModelShape& m, const CudaOptions& o) {
                          parts * m.H * (m.D + 2) + chunk * m.head_rows;
   const int64_t halves =
       T * (m.E + 2 * m.H * m.D + (has_library(o) ? 3 : 1) * m.F + m.E) + chunk * m.E;
-  return static_cast<int64_t>(kForwardStaging) + 4 * floats + 2 * halves;
+  const int64_t counters = 1;
+  return static_cast<int64_t>(kForwardStaging) + 4 * (floats + counters) + 2 * halves;
 }
 
 // States that a target keeps for a head, and what a head makes its rows of (but for the states

@@ -63,7 +63,6 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
                m.sliding_window, n_attention_parts(o), n_thread_blocks_, m.first_position()}),
       residual_(max_rows_ * m.E),
-      sums_{residual_.data(), true},
       angles_(max_rows_ * m.D),
       qkv_(keeps_qkv(o) ? max_rows_ * m.qkv_width() : 0),
       normed_(max_rows_ * m.E),
@@ -83,7 +82,8 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       kept_(max_rows_ * kept_width_),
       iota_(counting(m.takes_hidden() || o.keep_hidden ? max_rows_ : 0, 1, 0)),
       head_input_(m, o, max_rows_, stream),
-      logits_(chunk_rows_ * m.head_rows) {
+      logits_(chunk_rows_ * m.head_rows),
+      counters_(1) {
   const auto n_taps = o.keep_hidden ? static_cast<int32_t>(tap_layers_.size()) : 0;
   for (int32_t i = 0; i < n_taps; ++i) tap_rows_.push_back(counting(max_rows_, n_taps, i));
   // A tile of keys is read whole; what no sequence has written must be finite.
@@ -91,6 +91,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
   if (o.int8_kv) cuda_check(cudaMemsetAsync(kv_scales_.data(), 0, kv_scales_.bytes(), stream_));
   // Attention is planned for nodes that the draft may turn out not to have: it reads their queries.
   cuda_check(cudaMemsetAsync(queries_.data(), 0, queries_.bytes(), stream_));
+  cuda_check(cudaMemsetAsync(counters_.data(), 0, counters_.bytes(), stream_));
 }
 
 template <class A>
@@ -102,7 +103,7 @@ int64_t CudaForward<A>::scratch_bytes() const {
   for (const DeviceBuffer<A>* a :
        {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_, &kept_})
     total += a->bytes();
-  total += iota_.bytes();
+  total += iota_.bytes() + counters_.bytes();
   for (const DeviceBuffer<int32_t>& rows : tap_rows_) total += rows.bytes();
   return static_cast<int64_t>(total) + head_input_.bytes();
 }
@@ -188,9 +189,9 @@ template <class A>
 void CudaForward<A>::add_product(View<float, 2> y, View<const A, 2> x, const CudaMatrix<A>& w) {
   for (const Stretch& s : stretches(x.shape[0], w))
     if (s.by_library)
-      product_by_library(y.rows(s.first, s.n), x.rows(s.first, s.n), w, sums_.add);
+      product_by_library(y.rows(s.first, s.n), x.rows(s.first, s.n), w, true);
     else
-      multiply(y.rows(s.first, s.n), x.rows(s.first, s.n), w, {.add = sums_.add}, stream_);
+      multiply(y.rows(s.first, s.n), x.rows(s.first, s.n), w, {.add = true}, stream_);
 }
 
 // The operations of passes.h, of one pass.
@@ -225,13 +226,13 @@ struct CudaForward<A>::Ops {
     kernels::rope_angles({f.angles_.data(), {pass.T, 2, m.D / 2}}, staging.view(pass.positions),
                          {m.rope_inverse.data(), {m.D / 2}}, m.rope_factor, f.stream_);
   }
-  void norm(int64_t layer, LayerNorm which) {
-    const CudaLayer<A>& w = layer_of(layer);
-    const auto& weight = which == LayerNorm::kAttention ? w.attention_norm : w.ffn_norm;
-    if (which == LayerNorm::kAttention && m.reads_wide(layer)) return;
-    if (weight.size() == 0) return f.narrow_rows(normed(), residual());
-    kernels::rms_norm(normed(), View<const float, 2>(residual()), {weight.data(), {m.E}}, m.epsilon,
+  void norm(const DeviceBuffer<float>& w) {
+    if (w.size() == 0) return f.narrow_rows(normed(), residual());
+    kernels::rms_norm(normed(), View<const float, 2>(residual()), {w.data(), {m.E}}, m.epsilon,
                       f.stream_);
+  }
+  void first_norm() {
+    if (!m.reads_wide(0)) norm(layer_of(0).attention_norm);
   }
   void make_queries(int64_t layer) {
     const CudaLayer<A>& w = layer_of(layer);
@@ -271,11 +272,25 @@ struct CudaForward<A>::Ops {
                                  parts, work, f.stream_);
     }
   }
-  void add_product(int64_t layer, LayerSum which) {
+  const DeviceBuffer<float>& norm_behind(int64_t layer, LayerSum which) const {
+    return which == LayerSum::kO ? layer_of(layer).ffn_norm : layer_of(layer + 1).attention_norm;
+  }
+  void add_product(int64_t layer, LayerSum which, bool norm_follows) {
     const bool is_o = which == LayerSum::kO;
     const CudaMatrix<A>& w = is_o ? layer_of(layer).o : layer_of(layer).down;
-    const DeviceBuffer<A>& x = is_o ? f.attended_ : f.activated_;
-    f.add_product({f.sums_.to, {pass.T, m.E}}, View<const A, 2>{x.data(), {pass.T, w.K}}, w);
+    const DeviceBuffer<A>& from = is_o ? f.attended_ : f.activated_;
+    const View<const A, 2> x{from.data(), {pass.T, w.K}};
+    if (f.partials_ != nullptr)
+      return pf::multiply(View<float, 2>{f.partials_, {pass.T, m.E}}, x, w, {}, f.stream_);
+    if (!norm_follows) return f.add_product(residual(), x, w);
+    const DeviceBuffer<float>& weights = norm_behind(layer, which);
+    if (weights.size() > 0 && pass.T <= kernels::kNormRows) {
+      auto to = kernels::GemmOutput<A>::rows(residual(), {.add = true});
+      to.norm = {f.normed_.data(), weights.data(), m.epsilon, f.counters_.data()};
+      return pf::multiply(to, x, w, f.stream_);
+    }
+    f.add_product(residual(), x, w);
+    norm(weights);
   }
   void activate(int64_t layer) {
     const CudaMatrix<A>& w = layer_of(layer).gate_up;
@@ -333,16 +348,20 @@ void CudaForward<A>::launch_part(PassPart part, int64_t layer) {
     case PassPart::kAttention:
       return issue_attention(ops, layer);
     case PassPart::kFfn:
-      return issue_ffn(ops, layer);
+      return issue_ffn(ops, layer, layer + 1 == model_.L);
     case PassPart::kEnd:
       return issue_end(ops);
   }
 }
 
 template <class A>
-void CudaForward<A>::add_partials(const float* partials, int64_t n) {
-  kernels::add_partials({residual_.data(), {pass_.T, model_.E}}, {partials, {n, pass_.T, model_.E}},
-                        stream_);
+void CudaForward<A>::add_partials(PassPart part, int64_t layer, const float* partials, int64_t n) {
+  Ops ops{*this, pass_, staging_, staging_.at(pass_.tokens), model_, false};
+  kernels::add_partials(ops.residual(), {partials, {n, pass_.T, model_.E}}, stream_);
+  if (part == PassPart::kAttention)
+    ops.norm(ops.norm_behind(layer, LayerSum::kO));
+  else if (layer + 1 < model_.L)
+    ops.norm(ops.norm_behind(layer, LayerSum::kDown));
 }
 
 template <class A>

@@ -76,7 +76,7 @@ LaunchCost LaunchList::product(int64_t T, Tensors tensors, OutputBytes out) cons
 
 void LaunchList::embed() { add(gather_rows_cost(T_, m_.E, 2, 4)); }
 void LaunchList::prepare_angles() { add(rope_angles_cost(T_, m_.D)); }
-void LaunchList::norm(int64_t, LayerNorm) { add(rms_norm_cost(T_, m_.E)); }
+void LaunchList::first_norm() { add(rms_norm_cost(T_, m_.E)); }
 void LaunchList::make_queries(int64_t layer) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
   const int64_t row = kv_row_bytes(m_.D, options_.int8_kv);
@@ -100,13 +100,19 @@ void LaunchList::final_norm() {
   if (R_ > 0) add(rms_norm_cost(R_, m_.E));
 }
 
-void LaunchList::add_product(int64_t layer, LayerSum which) {
+void LaunchList::add_product(int64_t layer, LayerSum which, bool norm_follows) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
-  const int64_t bytes = 4 * T_ * m_.E;
-  add(product(T_, {which == LayerSum::kO ? &w.o : &w.down}, {shard_ ? 0 : bytes, bytes}));
-  if (!shard_) return;
-  exchange(T_ * m_.E);
-  add(add_partials_cost(options_.n_devices, T_, m_.E));
+  const Tensor* w_sum = which == LayerSum::kO ? &w.o : &w.down;
+  if (shard_) {
+    add(product(T_, {w_sum}, {.written = 4 * T_ * m_.E}));
+    exchange(T_ * m_.E);
+    add(add_partials_cost(options_.n_devices, T_, m_.E));
+    if (norm_follows) add(rms_norm_cost(T_, m_.E));
+    return;
+  }
+  const bool fused = norm_follows && T_ <= kNormRows;
+  add(product(T_, {w_sum}, sum_output(T_, m_.E, fused)));
+  if (norm_follows && !fused) add(rms_norm_cost(T_, m_.E));
 }
 
 // With several devices, the stretches of each row come to the first, which puts them together.

@@ -47,10 +47,10 @@ class LaunchList {
   // Operations of passes.h.
   void embed();
   void prepare_angles();
-  void norm(int64_t layer, LayerNorm which);
+  void first_norm();
   void make_queries(int64_t layer);
   void attend(int64_t layer);
-  void add_product(int64_t layer, LayerSum which);
+  void add_product(int64_t layer, LayerSum which, bool norm_follows);
   void activate(int64_t layer);
   void pick_logit_rows();
   void final_norm();
