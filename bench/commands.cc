@@ -66,11 +66,11 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
       ->check(CLI::Range(1, 1024).description(""));
   command
       ->add_option("--part", o->kernels.parts,
-                   "What to measure [products,attention,rows,step,kv,growth]")
+                   "What to measure [products,attention,rows,step,length,kv,growth]")
       ->delimiter(',')
       ->type_name("NAME,NAME")
-      ->check(
-          CLI::IsMember({"products", "attention", "rows", "step", "kv", "growth"}).description(""));
+      ->check(CLI::IsMember({"products", "attention", "rows", "step", "length", "kv", "growth"})
+                  .description(""));
   command->add_option("--m", o->kernels.rows, "Rows, or sequences, of a step [1..16 and 512]")
       ->delimiter(',')
       ->type_name("N,N")

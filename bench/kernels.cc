@@ -5,6 +5,7 @@
 
 #include "bench/growth.h"
 #include "bench/kv_rows.h"
+#include "bench/length_rows.h"
 
 namespace pf {
 namespace {
@@ -58,10 +59,11 @@ Status bench_model(const KernelsOptions& o, const std::string& name, const std::
       if (wants(o, "attention") && dtype == o.dtypes.front()) bench_attention(bench, packed);
       if (wants(o, "rows") && pool == pools.front()) bench_rows(bench, packed);
     }
-    if (!wants(o, "step")) continue;
+    if (!wants(o, "step") && !wants(o, "length")) continue;
     Result<std::unique_ptr<Backend>> backend = make_cpu_backend(*model, nullptr, options, *pool);
     if (!backend.ok()) return backend.status().within(name);
-    bench_step(bench, **backend);
+    if (wants(o, "step")) bench_step(bench, **backend);
+    if (wants(o, "length")) bench_length(bench, **backend);
   }
   return {};
 }
@@ -87,8 +89,8 @@ Result<Report> bench_kernels(const KernelsOptions& asked) {
     bool pinned = pin_threads(*pools.back(), cpus);
     report_probes(memory, *pools.back(), pinned, o.protocol, &report);
   }
-  bool models =
-      wants(o, "products") || wants(o, "attention") || wants(o, "rows") || wants(o, "step");
+  bool models = wants(o, "products") || wants(o, "attention") || wants(o, "rows") ||
+                wants(o, "step") || wants(o, "length");
   for (const std::string& model : models ? o.models : std::vector<std::string>{})
     for (const std::string& dtype : o.dtypes)
       if (Status s = bench_model(o, model, dtype, memory, pools, &report); !s.ok()) return s;

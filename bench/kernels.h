@@ -14,7 +14,8 @@ namespace pf {
 struct KernelsOptions {
   std::vector<std::string> models = {"smollm2-135m", "tinyllama-1.1b"};
   std::vector<std::string> dtypes = {"bf16", "int8", "int4"};
-  std::vector<std::string> parts = {"products", "attention", "rows", "step", "kv", "growth"};
+  std::vector<std::string> parts = {"products", "attention", "rows",  "step",
+                                    "length",   "kv",        "growth"};
   std::vector<int> threads;
   std::vector<int> rows;  // m of the tables over m; empty: 1..16, and 512 of the products
   Protocol protocol;

@@ -37,7 +37,8 @@ AttentionPlan::AttentionPlan(AttentionLimits limits) : limits_(limits) {
 
 int32_t AttentionPlan::begin_of(int32_t row) const {
   if (limits_.sliding_window <= 0) return limits_.first_position;
-  return std::max(limits_.first_position, rows_.positions[static_cast<size_t>(row)] + 1 - limits_.sliding_window);
+  return std::max(limits_.first_position,
+                  rows_.positions[static_cast<size_t>(row)] + 1 - limits_.sliding_window);
 }
 
 int32_t AttentionPlan::n_units(int32_t row, int32_t unit) const {

@@ -10,11 +10,11 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t kEntryBytes = sizeof(TokenValue);
 
 LaunchCost gemm_cost(int64_t T, int64_t N, int64_t K, int64_t weight_bytes, GemmTiling tiling,
-                     int64_t y_bytes, bool add) {
+                     OutputBytes out) {
   const GemmBlock block = gemm_block(tiling);
   LaunchCost c{"gemm_kernel", {ceil_div(T, block.rows), ceil_div(N, block.features), 1}};
-  c.bytes_read = weight_bytes + 2 * T * K + (add ? T * N * y_bytes : 0);
-  c.bytes_written = T * N * y_bytes;
+  c.bytes_read = weight_bytes + 2 * T * K + out.read;
+  c.bytes_written = out.written;
   c.flops = 2.0 * static_cast<double>(T * N) * static_cast<double>(K);
   c.tensor_cores = true;
   return c;
@@ -38,10 +38,8 @@ LaunchCost rms_norm_cost(int64_t T, int64_t E) {
   return c;
 }
 
-LaunchCost silu_mul_cost(int64_t T, int64_t F) {
-  LaunchCost c{"silu_mul_kernel", {ceil_div(T * (F / 8), 256), 1, 1}, 4 * T * F, 2 * T * F};
-  c.flops = 6.0 * static_cast<double>(T * F);
-  return c;
+OutputBytes sum_output(int64_t T, int64_t E, bool norm) {
+  return {4 * T * E + (norm ? 4 * E : 0), (norm ? 6 : 4) * T * E};
 }
 
 LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E) {
@@ -51,24 +49,27 @@ LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E) {
   return c;
 }
 
-LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t x_bytes,
-                              int64_t kv_row_bytes) {
+OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes) {
+  return {4 * T * D + 4 * T, T * (2 * H * D + 2 * G * kv_row_bytes)};
+}
+
+LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes) {
   const int64_t width = (H + 2 * G) * D;
+  const OutputBytes out = rope_output(T, H, G, D, kv_row_bytes);
   LaunchCost c{"rope_kv_write_kernel",
-               {T, ceil_div(width / 8, 128), 1},
-               T * width * x_bytes + 4 * T * D + 4 * T,
-               T * (2 * H * D + 2 * G * kv_row_bytes)};
+               {T, ceil_div(width / 4, 128), 1},
+               4 * T * width + out.read,
+               out.written};
   c.flops = 3.0 * static_cast<double>(T * width);
   return c;
 }
 
-LaunchCost gemm_fp16_cost(int64_t T, int64_t N, int64_t K, int64_t y_bytes, bool add) {
-  return gemm_cost(T, N, K, 2 * N * K, choose_gemm_tiling(T, N, true), y_bytes, add);
+LaunchCost gemm_fp16_cost(int64_t T, int64_t N, int64_t K, OutputBytes out) {
+  return gemm_cost(T, N, K, 2 * N * K, choose_gemm_tiling(T, N, true), out);
 }
 
-LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, int64_t y_bytes, bool add) {
-  return gemm_cost(T, w.N, w.K, packed_int4_bytes(w), choose_gemm_tiling(T, w.N, false), y_bytes,
-                   add);
+LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, OutputBytes out) {
+  return gemm_cost(T, w.N, w.K, packed_int4_bytes(w), choose_gemm_tiling(T, w.N, false), out);
 }
 
 LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t H, int64_t G, int64_t D,

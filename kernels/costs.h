@@ -25,15 +25,17 @@ struct LaunchCost {
 LaunchCost gather_rows_cost(int64_t T, int64_t E, int64_t from_bytes, int64_t to_bytes);
 LaunchCost rope_angles_cost(int64_t T, int64_t D);
 LaunchCost rms_norm_cost(int64_t T, int64_t E);
-LaunchCost silu_mul_cost(int64_t T, int64_t F);
 LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E);
-// x_bytes: of one number of qkv.
-LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t x_bytes,
-                              int64_t kv_row_bytes);
+LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes);
 
-// y_bytes: of one number of y; add: y is read too.
-LaunchCost gemm_fp16_cost(int64_t T, int64_t N, int64_t K, int64_t y_bytes, bool add);
-LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, int64_t y_bytes, bool add);
+// What a product reads beside w and x, and writes (GemmOutput).
+struct OutputBytes {
+  int64_t read = 0, written = 0;
+};
+LaunchCost gemm_fp16_cost(int64_t T, int64_t N, int64_t K, OutputBytes out);
+OutputBytes sum_output(int64_t T, int64_t E, bool norm);  // y += the product, and its norm
+OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes);
+LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, OutputBytes out);
 
 // Of what a plan holds: keys and values of an item are read once for all of its rows.
 // kv_row_bytes: of a key or value as it is stored, its scale included.

@@ -55,34 +55,19 @@ struct HalfWeights {
 
 }  // namespace
 
-template <class A, class Y>
-void gemm_fp16(View<Y, 2> y, View<const A, 2> x, View<const A, 2> w, GemmEpilogue epilogue,
-               cudaStream_t stream, GemmTiling tiling) {
-  const auto [T, K] = x.shape;
-  const int64_t N = w.shape[0];
-  const HalfWeights<A> weights{w.data, static_cast<int>(N), static_cast<int>(K)};
-  const GemmParams p{x.data,
-                     y.data,
-                     epilogue.bias,
-                     T,
-                     static_cast<int>(K),
-                     static_cast<int>(N),
-                     std::is_same_v<Y, float>,
-                     epilogue.add};
-  check_gemm(p, y.shape[0], y.shape[1], K, N);
-  check(w.shape[1] == K, "gemm_fp16: x and w differ in K");
+template <class A>
+void gemm_fp16(const GemmOutput<A>& y, View<const A, 2> x, View<const A, 2> w, cudaStream_t stream,
+               GemmTiling tiling) {
+  const auto [N, K] = w.shape;
+  check(x.shape[1] == K, "gemm_fp16: x and w differ in K");
   check_aligned({w.data});
-  if (T == 0) return;
-  run_gemm(weights, p, tiling, stream);
+  run_gemm(HalfWeights<A>{w.data, static_cast<int>(N), static_cast<int>(K)}, N, y, x, tiling,
+           stream);
 }
 
-template void gemm_fp16(View<f16, 2>, View<const f16, 2>, View<const f16, 2>, GemmEpilogue,
+template void gemm_fp16(const GemmOutput<f16>&, View<const f16, 2>, View<const f16, 2>,
                         cudaStream_t, GemmTiling);
-template void gemm_fp16(View<float, 2>, View<const f16, 2>, View<const f16, 2>, GemmEpilogue,
-                        cudaStream_t, GemmTiling);
-template void gemm_fp16(View<bf16, 2>, View<const bf16, 2>, View<const bf16, 2>, GemmEpilogue,
-                        cudaStream_t, GemmTiling);
-template void gemm_fp16(View<float, 2>, View<const bf16, 2>, View<const bf16, 2>, GemmEpilogue,
+template void gemm_fp16(const GemmOutput<bf16>&, View<const bf16, 2>, View<const bf16, 2>,
                         cudaStream_t, GemmTiling);
 
 }  // namespace pf::kernels

@@ -130,8 +130,9 @@ struct Int4Weights {
   }
 };
 
-template <class A, bool kHasMin>
-void run(const Int4Matrix& w, const GemmParams& p, GemmTiling tiling, cudaStream_t stream) {
+template <bool kHasMin, class A>
+void run(const GemmOutput<A>& y, View<const A, 2> x, const Int4Matrix& w, GemmTiling tiling,
+         cudaStream_t stream) {
   const auto* numbers = reinterpret_cast<const unsigned char*>(w.data);
   const Int4Weights<A, kHasMin> weights{numbers,
                                         numbers + numbers_bytes(w.shape),
@@ -139,43 +140,24 @@ void run(const Int4Matrix& w, const GemmParams& p, GemmTiling tiling, cudaStream
                                         static_cast<int>(n_steps(w.shape)),
                                         static_cast<int>(n_groups(w.shape)),
                                         w.shape.group == 128 ? 2 : 0};
-  run_gemm(weights, p, tiling, stream);
+  run_gemm(weights, w.shape.N, y, x, tiling, stream);
 }
 
 }  // namespace
 
-template <class A, class Y>
-void gemm_int4(View<Y, 2> y, View<const A, 2> x, const Int4Matrix& w, GemmEpilogue epilogue,
-               cudaStream_t stream, GemmTiling tiling) {
-  const auto [T, K] = x.shape;
-  const int64_t N = w.shape.N;
-  const GemmParams p{x.data,
-                     y.data,
-                     epilogue.bias,
-                     T,
-                     static_cast<int>(K),
-                     static_cast<int>(N),
-                     std::is_same_v<Y, float>,
-                     epilogue.add};
-  check_gemm(p, y.shape[0], y.shape[1], K, N);
-  check(w.shape.K == K, "gemm_int4: x and w differ in K");
+template <class A>
+void gemm_int4(const GemmOutput<A>& y, View<const A, 2> x, const Int4Matrix& w, cudaStream_t stream,
+               GemmTiling tiling) {
+  check(w.shape.K == x.shape[1], "gemm_int4: x and w differ in K");
   check(w.shape.group == 32 || w.shape.group == 128, "gemm_int4: groups of 32 or 128 only");
-  check(K % w.shape.group == 0, "gemm_int4: K must be a multiple of the group");
+  check(w.shape.K % w.shape.group == 0, "gemm_int4: K must be a multiple of the group");
   check_aligned({w.data});
-  if (T == 0) return;
-  if (w.shape.has_min)
-    run<A, true>(w, p, tiling, stream);
-  else
-    run<A, false>(w, p, tiling, stream);
+  w.shape.has_min ? run<true>(y, x, w, tiling, stream) : run<false>(y, x, w, tiling, stream);
 }
 
-template void gemm_int4(View<f16, 2>, View<const f16, 2>, const Int4Matrix&, GemmEpilogue,
-                        cudaStream_t, GemmTiling);
-template void gemm_int4(View<float, 2>, View<const f16, 2>, const Int4Matrix&, GemmEpilogue,
-                        cudaStream_t, GemmTiling);
-template void gemm_int4(View<bf16, 2>, View<const bf16, 2>, const Int4Matrix&, GemmEpilogue,
-                        cudaStream_t, GemmTiling);
-template void gemm_int4(View<float, 2>, View<const bf16, 2>, const Int4Matrix&, GemmEpilogue,
+template void gemm_int4(const GemmOutput<f16>&, View<const f16, 2>, const Int4Matrix&, cudaStream_t,
+                        GemmTiling);
+template void gemm_int4(const GemmOutput<bf16>&, View<const bf16, 2>, const Int4Matrix&,
                         cudaStream_t, GemmTiling);
 
 }  // namespace pf::kernels

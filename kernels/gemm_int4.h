@@ -32,12 +32,20 @@ struct Int4Matrix {
 // neighbours and the tiling. Infinity in x becomes NaN where this formula says so (infinity times q
 // = 0).
 //
+// Or as another GemmOutput says.
+//
 // Requires K a multiple of the group, 16-byte aligned arrays, y overlapping nothing. Any N >= 1
 // (N % 4 == 0 stores in vectors). T == 0 does nothing. Moves N K / 2 + N K / group * (2 or 4) bytes
 // of weights, 2 T K of x, and y: bound by the weights' bytes up to some 50 rows, then by the tensor
 // cores.
+template <class A>
+void gemm_int4(const GemmOutput<A>& y, View<const A, 2> x, const Int4Matrix& w, cudaStream_t stream,
+               GemmTiling tiling = GemmTiling::kAuto);
+
 template <class A, class Y>
 void gemm_int4(View<Y, 2> y, View<const A, 2> x, const Int4Matrix& w, GemmEpilogue epilogue,
-               cudaStream_t stream, GemmTiling tiling = GemmTiling::kAuto);
+               cudaStream_t stream, GemmTiling tiling = GemmTiling::kAuto) {
+  gemm_int4(GemmOutput<A>::rows(y, epilogue), x, w, stream, tiling);
+}
 
 }  // namespace pf::kernels

@@ -6,14 +6,13 @@
 #include "base/cuda.h"
 #include "kernels/common/block_sum.cuh"
 #include "kernels/common/check_aligned.h"
-#include "kernels/common/half.cuh"
+#include "kernels/common/row_norm.cuh"
 #include "kernels/rms_norm.h"
 
 namespace pf::kernels {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWidth = 4;  // floats of a 16-byte load
+constexpr int kThreads = kNormThreads, kWidth = kNormWidth;
 
 // grid (T), block (kThreads). Where X may be written, x += the sum of the partials first.
 template <class A, class X>
@@ -45,10 +44,7 @@ __global__ void __launch_bounds__(kThreads)
 
   // 2. scale and write
   for (int e = threadIdx.x * kWidth; e < E; e += kThreads * kWidth) {
-    const auto a = load_pack<float, kWidth>(x + row + e), g = load_pack<float, kWidth>(w + e);
-    Pack<A, kWidth> out;
-    for (int i = 0; i < kWidth; ++i) out.v[i] = narrow<A>(a.v[i] * scale * g.v[i]);
-    store_pack(y + row + e, out);
+    store_normed(y + row + e, load_pack<float, kWidth>(x + row + e), scale, w + e);
   }
 }
 

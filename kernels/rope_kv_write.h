@@ -2,6 +2,7 @@
 
 #include "base/view.h"
 #include "kernels/kv_plane.h"
+#include "kernels/rope_target.h"
 
 namespace pf::kernels {
 
@@ -24,17 +25,22 @@ void rope_angles(View<float, 3> angles, View<const int32_t, 1> positions,
 //   plane   one layer (KvPlane::layer); K is turned, V is not, both rounded to A, or straight from
 //           float to int8: |error| <= scale (1/2 + 2^-15); a row that is not finite gets the scale
 //           NaN, one below 2^-100 the scale 0. Requires there: D 64 or 128
-//   qkv     X [T, (H + 2 G) D]       heads of q, then k, then v; X is float or A
 //   bias    float [(H + 2 G) D]      or null: none
 //   angles  float [T, 2, D / 2]      of rope_angles
 //   places  int32 [T] on the device  where row t's K and V go (kv_plane.h); < 0: a padded row,
 //                                    which reads and writes nothing
+//   qkv     float [T, (H + 2 G) D]   heads of q, then k, then v. In each, as in the bias, number i
+//                                    is element unpaired_row(i, D / 2) (gemm.h)
 //
 // Element i of a head turns with element i + D / 2 ("rotate half"). Requires D % 8 == 0, distinct
 // places, 16-byte aligned arrays that do not overlap. T == 0 does nothing. Moves the row once in
-// and once out: bandwidth-bound, at few rows bound by latency.
-template <class X, class A>
-void rope_kv_write(View<A, 3> q, KvPlane<A> plane, View<const X, 2> qkv, const float* bias,
-                   View<const float, 3> angles, View<const int32_t, 1> places, cudaStream_t stream);
+// and once out: bandwidth-bound, at few rows bound by latency. Where the plane is not int8, the
+// product that makes qkv writes the same bits itself (GemmOutput): int8 alone needs to know a whole
+// head, which no block of the small tilings holds.
+template <class A>
+RopeTarget<A> rope_target(View<A, 3> q, KvPlane<A> plane, const float* bias,
+                          View<const float, 3> angles, View<const int32_t, 1> places);
+template <class A>
+void rope_kv_write(const RopeTarget<A>& target, View<const float, 2> qkv, cudaStream_t stream);
 
 }  // namespace pf::kernels

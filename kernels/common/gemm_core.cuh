@@ -15,22 +15,24 @@
 #include <cstdint>
 
 #include "kernels/common/async_copy.cuh"
-#include "kernels/common/half.cuh"
+#include "kernels/common/gemm_store.cuh"
 #include "kernels/common/matrix.cuh"
+#include "kernels/common/row_norm.cuh"
 
 namespace pf::kernels {
 
-constexpr int kUnit = 32;        // features
-constexpr int kStep = 64;        // k: 128 bytes of a row of x
-constexpr int kStepChunks = 8;   // of 16 bytes
-constexpr int kFoldStride = 36;  // floats from row to row: 4 rows of 4 lanes meet no bank twice
+constexpr int kUnit = 32;       // features
+constexpr int kStep = 64;       // k: 128 bytes of a row of x
+constexpr int kStepChunks = 8;  // of 16 bytes
 
-// kF x kT warps over features and rows, 8 kN rows each; or, split, one warp per slice.
-template <class Weights_, int kF_, int kT_, int kN_, bool kSplit_>
+// kF x kT warps over features and rows, 8 kN rows each; or, split, one warp per slice. With kNorm
+// the output has a norm behind it: a kernel of its own, since its loops cost the others' main loop
+// instructions.
+template <class Weights_, int kF_, int kT_, int kN_, bool kSplit_, bool kNorm_ = false>
 struct Tile {
   using Weights = Weights_;
   static constexpr int kF = kF_, kT = kT_, kN = kN_;
-  static constexpr bool kSplit = kSplit_;
+  static constexpr bool kSplit = kSplit_, kNorm = kNorm_;
   static constexpr int kSlices = Weights::kSlices;
   static_assert(!kSplit || (kF == 1 && kT == 1));
   static constexpr int kRows = 8 * kN * kT;
@@ -44,31 +46,25 @@ struct Tile {
   static constexpr int kStages = kFit < kMost ? kFit : kMost;
   static_assert(kStages >= 2);
   static constexpr int kSharedBytes = kWalks * kStages * kStageBytes;
-  static_assert(kRows * kFoldStride * 4 <= kStages * kStageBytes || !kSplit);
-};
-
-struct GemmParams {
-  const void* x;      // A [T, K]
-  void* y;            // A or float [T, N]
-  const float* bias;  // [N] or null
-  int64_t T;
-  int K, N;
-  bool y_is_float, add;
+  // Floats from row to row of the sums: 4 rows of 4 lanes meet no bank twice.
+  static constexpr int kFoldStride = kUnit * kF + 4;
+  static_assert(kRows * kFoldStride * 4 <= kStages * kStageBytes);
 };
 
 // Rows [first, first + n_rows) of one step of x: [n_rows][8 chunks], chunk c of row r at c ^ (r %
 // 8), so that neither the copies nor ldmatrix meet a bank twice. Zeros behind T and K.
-template <int n_rows, int n_threads>
-__device__ void load_rows(unsigned char* to, const GemmParams& p, int64_t first, int step,
+template <int n_rows, int n_threads, class A>
+__device__ void load_rows(unsigned char* to, const GemmParams<A>& p, int first, int step,
                           int thread) {
   static_assert(n_threads % kStepChunks == 0 && n_rows * kStepChunks % n_threads == 0);
   constexpr int kPass = n_threads / kStepChunks;  // rows
-  const auto* x = static_cast<const unsigned char*>(p.x);
+  const auto* x = reinterpret_cast<const unsigned char*>(p.x);
   const int chunk = thread % kStepChunks, k = step * kStep + chunk * 8;
-  const int64_t n_left = k < p.K ? p.T - first : 0;
-  const unsigned char* from = x + ((first + thread / kStepChunks) * p.K + k) * 2;
-#pragma unroll 4
-  for (int row = thread / kStepChunks; row < n_rows; row += kPass) {
+  const int n_left = k < p.K ? static_cast<int>(p.T) - first : 0;
+  const unsigned char* from = x + (int64_t(first + thread / kStepChunks) * p.K + k) * 2;
+#pragma unroll(n_rows / kPass < 4 ? n_rows / kPass : 4)
+  for (int i = 0; i < n_rows / kPass; ++i) {
+    const int row = i * kPass + thread / kStepChunks;
     const bool valid = row < n_left;
     copy_async_16(to + row * 128 + (chunk ^ row % 8) * 16, valid ? from : x, valid);
     from += int64_t(kPass) * p.K * 2;
@@ -80,42 +76,6 @@ __device__ inline void row_fragment(uint32_t (&b)[4], const unsigned char* rows,
                                     int lane) {
   const int row = lane % 8, chunk = 4 * half + lane / 8;
   load_matrices(b, rows + row * 128 + (chunk ^ row) * 16);
-}
-
-template <class Y>
-__device__ void store_features(const GemmParams& p, int64_t t, int n, Pack<float, 4> v) {
-  Y* y = static_cast<Y*>(p.y) + t * p.N + n;
-  if (p.N % 4 == 0) {
-    if (n >= p.N) return;
-    if (p.bias != nullptr) {
-      const auto bias = load_pack<float, 4>(p.bias + n);
-      for (int i = 0; i < 4; ++i) v.v[i] += bias.v[i];
-    }
-    if (p.add) {
-      const auto old = load_pack<Y, 4>(y);
-      for (int i = 0; i < 4; ++i) v.v[i] += widen(old.v[i]);
-    }
-    Pack<Y, 4> out;
-    for (int i = 0; i < 4; ++i) out.v[i] = narrow<Y>(v.v[i]);
-    store_pack(y, out);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (n + i >= p.N) return;
-    float sum = v.v[i];
-    if (p.bias != nullptr) sum += p.bias[n + i];
-    if (p.add) sum += widen(y[i]);
-    y[i] = narrow<Y>(sum);
-  }
-}
-template <class A>
-__device__ void store(const GemmParams& p, int64_t t, int n, const Pack<float, 4>& v) {
-  if (t >= p.T) return;
-  if (p.y_is_float)
-    store_features<float>(p, t, n, v);
-  else
-    store_features<A>(p, t, n, v);
 }
 
 // The four features of lane 4 g + c in row 2 c + e of row tile j.
@@ -131,7 +91,7 @@ __device__ Pack<float, 4> features(const float (&sum)[2][kN][4], int j, int e) {
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     gemm_kernel(const __grid_constant__ typename Tile::Weights w,
-                const __grid_constant__ GemmParams p) {
+                const __grid_constant__ GemmParams<typename Tile::Weights::Activation> p) {
   using A = typename Tile::Weights::Activation;
   extern __shared__ __align__(128) unsigned char shared[];
   constexpr int kUnitBytes = Tile::Weights::kUnitBytes, kN = Tile::kN, kStages = Tile::kStages,
@@ -141,7 +101,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   const int my_unit = Tile::kSplit ? 0 : warp % Tile::kF,
             my_rows = Tile::kSplit ? 0 : warp / Tile::kF;
   const auto slice_begin = [](int slice, int n_steps) { return slice * n_steps / Tile::kSlices; };
-  const int64_t first_row = int64_t(blockIdx.x) * Tile::kRows;
+  const int first_row = blockIdx.x * Tile::kRows;
   const int first_unit = blockIdx.y * Tile::kF, n_steps = (p.K + kStep - 1) / kStep;
 
   // 1. the first stages of what this warp (split) or block walks
@@ -187,32 +147,52 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     }
   }
 
-  // 3. fold the slices and store
-  const int g = lane / 4, c = lane % 4;
-  if constexpr (!Tile::kSplit) {
-#pragma unroll
-    for (int j = 0; j < kN; ++j)
-      for (int e = 0; e < 2; ++e)
-        store<A>(p, first_row + (my_rows * kN + j) * 8 + 2 * c + e,
-                 (first_unit + my_unit) * kUnit + 4 * g, features(total, j, e));
-    return;
-  }
+  // 3. the sums to shared memory, where the stages were: [rows][kFoldStride] floats of each walk
   wait_copies<0>();
-  __syncwarp();  // the stages of this warp become its sums: [rows][kFoldStride] floats
+  if constexpr (Tile::kSplit)
+    __syncwarp();
+  else
+    __syncthreads();
+  const auto& mine = Tile::kSplit ? sum : total;
+  float* const to = reinterpret_cast<float*>(stages) +
+                    (my_rows * kN * 8 + lane % 4 * 2) * Tile::kFoldStride + my_unit * kUnit +
+                    lane / 4 * 4;
+#pragma unroll
   for (int j = 0; j < kN; ++j)
     for (int e = 0; e < 2; ++e)
-      store_pack(reinterpret_cast<float*>(stages) + (8 * j + 2 * c + e) * kFoldStride + 4 * g,
-                 features(sum, j, e));
+      store_shared_pack(to + (8 * j + e) * Tile::kFoldStride, features(mine, j, e));
   __syncthreads();
-  for (int at = threadIdx.x; at < Tile::kRows * 8; at += Tile::kThreads) {
-    const int row = at / 8, n = at % 8 * 4;
+
+  // 4. the walks folded and stored, four neighbours at a time
+  constexpr int kPacks = kUnit * Tile::kF / 4;  // of a row
+  constexpr int kAll = Tile::kRows * kPacks, kTrips = (kAll + Tile::kThreads - 1) / Tile::kThreads;
+#pragma unroll(kTrips < 2 ? kTrips : 2)
+  for (int trip = 0; trip < kTrips; ++trip) {
+    const int at = trip * Tile::kThreads + threadIdx.x;
+    if (kAll % Tile::kThreads != 0 && at >= kAll) break;
+    const int row = at / kPacks, n = at % kPacks * 4;
+    const float* from = reinterpret_cast<const float*>(shared) + row * Tile::kFoldStride + n;
     Pack<float, 4> v{};
-    for (int s = 0; s < Tile::kSlices; ++s) {
-      const auto part = load_pack<float, 4>(
-          reinterpret_cast<const float*>(shared + s * kStages * kBytes) + row * kFoldStride + n);
+    for (int w = 0; w < Tile::kWalks; ++w) {
+      const auto part = load_shared_pack(from + w * kStages * kBytes / 4);
       for (int i = 0; i < 4; ++i) v.v[i] += part.v[i];
     }
-    store<A>(p, first_row + row, first_unit * kUnit + n, v);
+    const int t = first_row + row, feature = first_unit * kUnit + n;
+    if constexpr (!Tile::kNorm)
+      store(p, t, feature, v);
+    else if (t < p.T && feature < p.N)
+      store_whole<float>(p, t, feature, v);
+  }
+
+  // 5. the norm of what has become whole
+  if constexpr (Tile::kNorm) {
+    const RowNorm<A>& norm = p.out.norm;
+    if (!is_last_block(norm.counter, gridDim.y)) return;
+    for (int t = threadIdx.x / 32; t < static_cast<int>(p.T); t += Tile::kThreads / 32) {
+      const int64_t row = int64_t(t) * p.N;
+      norm_fresh_row(norm.y + row, static_cast<const float*>(p.out.y) + row, norm.w, p.N,
+                     norm.epsilon);
+    }
   }
 }
 

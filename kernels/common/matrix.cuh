@@ -3,15 +3,29 @@
 // Matrix instructions of sm_80 for a whole warp. Fragment layouts: PTX ISA, "Matrix Fragments for
 // mma.m16n8k16 with floating point type". Of lane l: row l / 4 (and + 8), columns 2 (l % 4), + 1.
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "base/dtype.h"
+#include "kernels/common/half.cuh"
 
 namespace pf::kernels {
 
 __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// One store or load of 16 bytes where the compiler might make four.
+__device__ inline void store_shared_pack(float* to, const Pack<float, 4>& v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(shared_address(to)), "f"(v.v[0]), "f"(v.v[1]), "f"(v.v[2]), "f"(v.v[3])
+               : "memory");
+}
+
+__device__ inline Pack<float, 4> load_shared_pack(const float* from) {
+  Pack<float, 4> v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.v[0]), "=f"(v.v[1]), "=f"(v.v[2]), "=f"(v.v[3])
+               : "r"(shared_address(from))
+               : "memory");
+  return v;
 }
 
 // Four 8 x 8 matrices of 16-bit elements; `row` of lane l is row l % 8 of matrix l / 8, 16 bytes.

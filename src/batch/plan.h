@@ -13,7 +13,7 @@ inline constexpr int32_t kInlineCatchupTokens = 32;
 
 // What a controller would like for one running sequence.
 struct Wish {
-  int32_t n_draft = 0;            // nodes wanted if the sequence decodes in this step
+  int32_t n_draft = 0;  // nodes wanted if the sequence decodes in this step
   // Tokens that its drafter must run before it can draft, the root included; 0: it keeps no KV.
   int64_t draft_lag = 0;
 };

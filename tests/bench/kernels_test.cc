@@ -11,6 +11,7 @@
 #include <set>
 
 #include "bench/bench_model.h"
+#include "bench/length_rows.h"
 #include "bench/probes.h"
 
 namespace pf {
@@ -75,8 +76,9 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
     EXPECT_TRUE(goal["pass"].is_boolean());
     EXPECT_TRUE(ids.insert(goal["id"]).second) << goal["id"] << " stands twice";
   }
-  for (const char* id : {"C1.bf16.1t@tiny", "C2.int4.2t@tiny", "C3.T4.bf16.1t@tiny", "C8.k0",
-                         "growth.step.k4", "growth.tokenise"})
+  for (const char* id :
+       {"C1.bf16.1t@tiny", "C2.int4.2t@tiny", "C3.T4.bf16.1t@tiny", "C8.k0",
+        "C6.plain.bf16.1t@tiny", "C6.best.int4.2t@tiny", "growth.step.k4", "growth.tokenise"})
     EXPECT_TRUE(ids.contains(id)) << id;
 }
 
@@ -225,6 +227,28 @@ TEST(Probes, CountWhatTheyRead) {
     // A part of the memory per thread, in one piece: all of it, every time.
     EXPECT_EQ(read(), 1 << 20);
     EXPECT_EQ(read(), 1 << 20);
+  }
+}
+
+// By hand: a pass that costs the same for all rows is worth all the drafts that may be right, one
+// that costs its rows is worth none.
+TEST(DraftLengthFigures, FollowWhatPassesCost) {
+  PassCost flat, dear;
+  for (int32_t rows : {2, 64}) {
+    flat.rows.push_back(rows), flat.us.push_back(flat.us[0]);
+    dear.rows.push_back(rows), dear.us.push_back(dear.us[0] * rows);
+  }
+  EXPECT_EQ(flat(700), flat.us[0]);
+  EXPECT_DOUBLE_EQ(dear(5), 5 * dear.us[0]);
+  EXPECT_DOUBLE_EQ(dear(704), 704 * dear.us[0]) << "the last line goes on";
+  const LengthCase all_right = {1, 0, 4, 400}, never_right = {0, 0.05, 4, 400};
+  EXPECT_DOUBLE_EQ(fixed_speed(all_right, flat, 10), 11 * fixed_speed(all_right, flat, 0));
+  EXPECT_DOUBLE_EQ(fixed_speed(never_right, flat, 2), 4 / (1.1 * flat.us[0]));
+  EXPECT_GE(adaptive_speed(all_right, flat), 0.97 * fixed_speed(all_right, flat, 10));
+  EXPECT_LE(adaptive_speed(all_right, flat), fixed_speed(all_right, flat, 10));
+  for (const LengthCase& c : {all_right, never_right}) {
+    EXPECT_GE(adaptive_speed(c, dear), 0.98 * fixed_speed(c, dear, 0)) << c.acceptance;
+    EXPECT_LE(adaptive_speed(c, dear), 1.0001 * fixed_speed(c, dear, 0)) << c.acceptance;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/budget.h"
 #include "kernels/device_array.h"
 #include "kernels/half_values.h"
+#include "kernels/turned_heads.h"
 
 namespace pf {
 namespace {
@@ -227,6 +228,32 @@ void expect_budget(GemmTiling tiling, bool has_min) {
       Problem<A, A>(64, {N, 128, 128, has_min}).run(tiling, 0, 64, flags & 1, flags & 2);
     }
   }
+  for (int group : {32, 128}) {
+    if (tiling != GemmTiling::kSplit8) break;
+    const Int4Shape wide{1064, 2304, group, has_min};
+    Problem<A, float> sum(5, wide);
+    DeviceArray<A> x(sum.x), normed(5 * 1064);
+    DeviceArray<float> y(sum.y), weights(sum.bias);
+    DeviceArray<std::byte> w(sum.packed);
+    DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
+    auto to = kernels::GemmOutput<A>::rows(View<float, 2>{y.data(), {5, 1064}},
+                                           {group == 32 ? nullptr : weights.data(), group == 32});
+    to.norm = {normed.data(), weights.data(), 1e-5f, counter.data()};
+    kernels::gemm_int4(to, View<const A, 2>{x.data(), {5, 2304}}, {w.data(), wide}, nullptr,
+                       tiling);
+  }
+  const Int4Shape shape{192, 256, 128, has_min};
+  Problem<A, A> p(64, shape);  // the other ways out (their truth: gemm_forms_test.cc)
+  DeviceArray<A> x(p.x), y(64 * 96);
+  DeviceArray<std::byte> w(p.packed);
+  const View<const A, 2> in{x.data(), {64, 256}};
+  kernels::gemm_int4(kernels::GemmOutput<A>::silu({y.data(), {64, 96}}), in, {w.data(), shape},
+                     nullptr, tiling);
+  for (bool has_bias : {false, true}) {
+    TurnedHeads<A> heads(64, 1, 1, 64, has_bias);
+    kernels::gemm_int4(kernels::GemmOutput<A>::rope(heads.target()), in, {w.data(), shape}, nullptr,
+                       tiling);
+  }
   // Features stored one by one touch a sector up to 16 times.
   expect_within({.wavefronts = 1.15, .sectors = 1.5}, "gemm_kernel");
 }
@@ -281,7 +308,7 @@ TEST(GemmInt4DeathTest, RefusesOtherShapes) {
   EXPECT_DEATH(run(8, 64, {8, 64, 128, false}), "multiple of the group");
   EXPECT_DEATH((Problem<f16, f16>(1, {8, 64, 32, false}).run(GemmTiling::kSplit64, 0, 1)),
                "no such tiling");
-  EXPECT_DEATH(run(9, 64, {8, 64, 32, false}), "not \\[T, N\\]");
+  EXPECT_DEATH(run(9, 64, {8, 64, 32, false}), "not that of the product");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "kernels/bits.h"
 #include "kernels/budget.h"
 #include "kernels/device_array.h"
+#include "kernels/gemm.h"
 
 namespace pf::kernels {
 namespace {
@@ -49,8 +50,8 @@ TEST_P(Rope, AnglesAreThoseOfTheFormula) {
 double turned(const std::vector<float>& x, const std::vector<float>& bias,
               const std::vector<float>& angles, const Case& c, int64_t t, int64_t head, int64_t d) {
   int64_t half = c.D / 2, width = (c.H + 2 * c.G) * c.D;
-  auto in = [&](int64_t i) {
-    int64_t at = head * c.D + i;
+  auto in = [&](int64_t i) {  // paired: i, i + 1, i + half, i + half + 1, ...
+    int64_t at = head * c.D + i % half / 2 * 4 + i % 2 + i / half * 2;
     return double(x[size_t(t * width + at)]) + (bias.empty() ? 0 : double(bias[size_t(at)]));
   };
   if (head >= c.H + c.G) return in(d);
@@ -59,10 +60,10 @@ double turned(const std::vector<float>& x, const std::vector<float>& bias,
                   : in(d) * double(angle[0]) + in(d - half) * double(angle[half]);
 }
 
-template <class X, class A>
+template <class A>
 void compare(const Case& c, double ulp) {
   size_t width = size_t((c.H + 2 * c.G) * c.D), T = size_t(c.T);
-  auto x = random_values<X>(T * width, 1);
+  auto x = random_values<float>(T * width, 1);
   auto bias = c.bias ? random_values<float>(width, 2) : std::vector<float>();
   auto angles = random_values<float>(T * size_t(c.D), 3, 0.7f);
   KvPlane<A> plane{nullptr, 1, 3 * c.T + 1, c.G, c.P, c.D};
@@ -71,17 +72,16 @@ void compare(const Case& c, double ulp) {
   std::vector<int32_t> places;  // one per block, the second row is a padded one
   for (int64_t t = 0; t < c.T; ++t)
     places.push_back(t == 1 ? -1 : int32_t((3 * t + 1) * c.P + (5 * t) % c.P));
-  DeviceArray<X> dx(x);
+  DeviceArray<float> dx(x);
   DeviceArray<float> db(bias), da(angles);
   DeviceArray<int32_t> dp(places);
   DeviceArray<A> q(queries), kv(before);
   plane.data = kv.data();
-  rope_kv_write(View<A, 3>{q.data(), {c.T, c.H, c.D}}, plane,
-                View<const X, 2>{dx.data(), {c.T, int64_t(width)}}, c.bias ? db.data() : nullptr,
-                View<const float, 3>{da.data(), {c.T, 2, c.D / 2}},
-                View<const int32_t, 1>{dp.data(), {c.T}}, nullptr);
-  std::vector<float> wide;
-  for (X v : x) wide.push_back(to_float(v));
+  rope_kv_write(
+      rope_target(View<A, 3>{q.data(), {c.T, c.H, c.D}}, plane, c.bias ? db.data() : nullptr,
+                  View<const float, 3>{da.data(), {c.T, 2, c.D / 2}},
+                  View<const int32_t, 1>{dp.data(), {c.T}}),
+      View<const float, 2>{dx.data(), {c.T, int64_t(width)}}, nullptr);
   std::vector<A> want_kv = before, want_q = q_before, got_kv = kv.host(), got_q = q.host();
   // A is rounded once (half an ulp); the float sum of two products of values below 8 is off by at
   // most 3 roundings of 2^-24 * 64, which may turn one more rounding to A: one ulp of A in all.
@@ -96,7 +96,7 @@ void compare(const Case& c, double ulp) {
         size_t i =
             size_t(head < c.H ? (t * c.H + head) * c.D + d : (tile * c.P + p % c.P) * c.D + d);
         std::vector<A>&got = head < c.H ? got_q : got_kv, &rest = head < c.H ? want_q : want_kv;
-        near(got[i], turned(wide, bias, angles, c, t, head, d));
+        near(got[i], turned(x, bias, angles, c, t, head, d));
         rest[i] = got[i];  // whatever else differs must not have been written
       }
   }
@@ -107,24 +107,22 @@ void compare(const Case& c, double ulp) {
 TEST_P(Rope, RowsAreTurnedAndStored) {
   for (Case c : {Case{1, 1, 1, 8, 16, true}, Case{3, 9, 3, 64, 16, false},
                  Case{5, 4, 2, 128, 32, true}, Case{0, 4, 2, 64, 16, false}}) {
-    compare<float, f16>(c, 0x1p-10);
-    compare<float, bf16>(c, 0x1p-7);
-    compare<f16, f16>(c, 0x1p-10);
-    compare<bf16, bf16>(c, 0x1p-7);
+    compare<f16>(c, 0x1p-10);
+    compare<bf16>(c, 0x1p-7);
   }
 }
 
 // A row of int8 is off by half its scale (rope_kv_write.h), and what is turned by the float error
 // above. One K head holds NaN, one V head nothing but zeros; neither touches its neighbours.
-template <class X, class A>
+template <class A>
 void compare_int8(const Case& c) {
   const int64_t heads = c.H + 2 * c.G, width = heads * c.D;
-  auto x = random_values<X>(size_t(c.T * width), 1);
+  auto x = random_values<float>(size_t(c.T * width), 1);
   auto bias = c.bias ? random_values<float>(size_t(width), 2) : std::vector<float>();
   if (c.bias) std::fill_n(bias.begin() + (c.H + c.G) * c.D, c.D, 0.0f);
   auto angles = random_values<float>(size_t(c.T * c.D), 3, 0.7f);
-  x[size_t(c.H * c.D + 5)] = round_to<X>(NAN);
-  std::fill_n(x.begin() + (c.H + c.G) * c.D, c.D, round_to<X>(0));
+  x[size_t(c.H * c.D + 5)] = NAN;
+  std::fill_n(x.begin() + (c.H + c.G) * c.D, c.D, 0.0f);
   KvPlane<A> plane{nullptr, 1, c.T + 1, c.G, c.P, c.D};
   const std::vector<int8_t> before(size_t(plane.size()), 77);
   DeviceArray<int8_t> kv(before);
@@ -132,16 +130,16 @@ void compare_int8(const Case& c) {
   plane.int8 = kv.data(), plane.scales = scales.data();
   std::vector<int32_t> places;
   for (int64_t t = 0; t < c.T; ++t) places.push_back(int32_t((t + 1) * c.P + 3 * t % c.P));
-  DeviceArray<X> dx(x);
+  DeviceArray<float> dx(x);
   DeviceArray<float> db(bias), da(angles);
   DeviceArray<int32_t> dp(places);
   DeviceArray<A> q(size_t(c.T * c.H * c.D));
-  rope_kv_write(View<A, 3>{q.data(), {c.T, c.H, c.D}}, plane,
-                View<const X, 2>{dx.data(), {c.T, width}}, c.bias ? db.data() : nullptr,
-                View<const float, 3>{da.data(), {c.T, 2, c.D / 2}},
-                View<const int32_t, 1>{dp.data(), {c.T}}, nullptr);
-  std::vector<float> wide, got_scales = scales.host(), rest(got_scales.size(), -7);
-  for (X v : x) wide.push_back(to_float(v));
+  rope_kv_write(
+      rope_target(View<A, 3>{q.data(), {c.T, c.H, c.D}}, plane, c.bias ? db.data() : nullptr,
+                  View<const float, 3>{da.data(), {c.T, 2, c.D / 2}},
+                  View<const int32_t, 1>{dp.data(), {c.T}}),
+      View<const float, 2>{dx.data(), {c.T, width}}, nullptr);
+  std::vector<float> got_scales = scales.host(), rest(got_scales.size(), -7);
   std::vector<int8_t> got = kv.host(), untouched = before;
   for (int64_t t = 0; t < c.T; ++t)
     for (int64_t h = 0; h < 2 * c.G; ++h) {
@@ -150,7 +148,7 @@ void compare_int8(const Case& c) {
       double most = 0;
       for (int64_t d = 0; d < c.D; ++d) {
         const size_t at = size_t(row * c.D + d);
-        const double want = turned(wide, bias, angles, c, t, c.H + h, d);
+        const double want = turned(x, bias, angles, c, t, c.H + h, d);
         most = std::max(most, std::abs(want));
         untouched[at] = got[at];
         if (std::isnan(scale)) continue;
@@ -175,24 +173,20 @@ void compare_int8(const Case& c) {
 TEST_P(Rope, Int8RowsAreOffByHalfAScale) {
   for (Case c :
        {Case{3, 9, 3, 64, 16, false}, Case{5, 4, 2, 128, 32, true}, Case{2, 2, 1, 64, 16, false}}) {
-    compare_int8<float, f16>(c);
-    compare_int8<float, bf16>(c);
-    compare_int8<f16, f16>(c);
-    compare_int8<bf16, bf16>(c);
+    compare_int8<f16>(c);
+    compare_int8<bf16>(c);
   }
 }
 
 TEST(RopeBudget, EverySectorOnce) {
   ptxvm::clear_measures();
-  compare<float, f16>({5, 6, 2, 64, 16, true}, 0x1p-10);
-  compare<bf16, bf16>({5, 6, 2, 128, 16, true}, 0x1p-7);
+  compare<f16>({5, 6, 2, 64, 16, true}, 0x1p-10);
+  compare<bf16>({5, 6, 2, 128, 16, true}, 0x1p-7);
   expect_within({0.95, 1, 1}, "rope_kv_write_kernel");
   // A scale is 4 bytes of a sector: up to 4 in a warp where the rest of it moves 32 sectors or
   // more.
-  compare_int8<float, f16>({5, 6, 2, 64, 16, true});
-  compare_int8<float, bf16>({5, 6, 2, 64, 16, true});
-  compare_int8<f16, f16>({5, 6, 2, 64, 16, true});
-  compare_int8<bf16, bf16>({5, 6, 2, 128, 16, true});
+  compare_int8<f16>({5, 6, 2, 64, 16, true});
+  compare_int8<bf16>({5, 6, 2, 128, 16, true});
   DeviceArray<int32_t> positions(std::vector<int32_t>{1, 2, 700});
   DeviceArray<float> inverse(frequencies(64)), angles(3 * 64);
   rope_angles({angles.data(), {3, 2, 32}}, {positions.data(), {3}}, {inverse.data(), {32}}, 1,

@@ -28,9 +28,10 @@ namespace {
 // of a prompt, whose weights are in the cache but for the first rows.
 constexpr int64_t kFewAheadBytes = 12 << 10, kManyAheadBytes = 16 << 10, kNearAheadBytes = 768;
 constexpr int64_t kTilesAheadBytes = 4 << 10;
-constexpr int kFewRowsFloat = 3, kFewRowsInt8 = 5, kFewRowsInt4 = 3;  // up to so many, always,
-constexpr int kFewSmallRowsFloat = 5;  // or so many whose activations take no more than
-constexpr int64_t kSmallRowsBytes = 8 << 10;
+constexpr int kFewRowsFloat = 3, kFewRowsInt = 2;  // up to so many, always,
+constexpr int kFewSmallRowsFloat = 5, kFewSmallRowsInt8 = 5,
+              kFewSmallRowsInt4 = 3;  // or so many whose activations take no more than
+constexpr int64_t kSmallRowsFloatBytes = 8 << 10, kSmallRowsIntBytes = 4 << 10;
 
 inline __m512i broadcast(const std::byte* p) {
   int v;
@@ -107,15 +108,15 @@ inline void gemm_float(const GemmArgs& a) {
 template <bool kPairs, int R, int M>
 void gemm_float(const GemmArgs& a) {
   if constexpr (R == 1 && M <= kFewSmallRowsFloat)
-    if (M <= kFewRowsFloat || a.n_steps * 4 * M <= kSmallRowsBytes)
+    if (M <= kFewRowsFloat || a.n_steps * 4 * M <= kSmallRowsFloatBytes)
       return gemm_float<kPairs, true, R, M>(a);
   gemm_float<kPairs, false, R, M>(a);
 }
 
 // One step of one tile.
-template <bool kFour, int R, int M>
+template <bool kFew, int R>
 inline void ask_group(const std::byte* w, int64_t step) {
-  if constexpr (R == 1 && M <= (kFour ? kFewRowsInt4 : kFewRowsInt8)) {
+  if constexpr (kFew) {
     for (int64_t at = 0; at < step; at += 320) ask_far(w + kFewAheadBytes + at);
   } else {
     PF_UNROLL for (int64_t at = 0; at < step; at += 64) {
@@ -128,15 +129,15 @@ inline void ask_group(const std::byte* w, int64_t step) {
 }
 
 // Per group and row: 8 vpdpbusd, then the group's scale; INT4 adds minimum times sum of x.
-template <bool kFour, int R, int M>
-void gemm_int(const GemmArgs& a) {
+template <bool kFour, bool kFew, int R, int M>
+inline void gemm_int(const GemmArgs& a) {
   constexpr int64_t kStep = kFour ? 320 : 544;
   const __m512i low = _mm512_set1_epi8(15);
   __m512 acc[R][M];
   clear<R, M>(acc);
   const std::byte *w = a.weights, *x = a.rows;
   for (int64_t k = 0; k < a.n_steps; ++k, w += kStep, x += 40 * M) {
-    PF_UNROLL for (int r = 0; r < R; ++r) ask_group<kFour, R, M>(w + r * a.tile_bytes, kStep);
+    PF_UNROLL for (int r = 0; r < R; ++r) ask_group<kFew, R>(w + r * a.tile_bytes, kStep);
     __m512i sum[R][M];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m512i start = _mm512_setzero_si512();
@@ -181,6 +182,14 @@ void gemm_int(const GemmArgs& a) {
     }
   }
   store<R, M>(acc, a);
+}
+
+template <bool kFour, int R, int M>
+void gemm_int(const GemmArgs& a) {
+  if constexpr (R == 1 && M <= (kFour ? kFewSmallRowsInt4 : kFewSmallRowsInt8))
+    if (M <= kFewRowsInt || a.n_steps * 40 * M <= kSmallRowsIntBytes)
+      return gemm_int<kFour, true, R, M>(a);
+  gemm_int<kFour, false, R, M>(a);
 }
 
 template <WeightFormat F, int R, int M>

@@ -23,24 +23,29 @@ struct CudaMatrix {
 };
 
 // y = x w^T, one order of summation for every row count (kernels/gemm_*.h).
+template <class A>
+void multiply(const kernels::GemmOutput<A>& y, View<const A, 2> x, const CudaMatrix<A>& w,
+              cudaStream_t stream) {
+  if (w.int4)
+    kernels::gemm_int4(y, x, {w.data.as(), w.shape}, stream);
+  else
+    kernels::gemm_fp16(y, x, View<const A, 2>{w.data.template as<A>(), {w.N, w.K}}, stream);
+}
 template <class A, class Y>
 void multiply(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w,
               kernels::GemmEpilogue epilogue, cudaStream_t stream) {
-  if (w.int4)
-    kernels::gemm_int4(y, x, {w.data.as(), w.shape}, epilogue, stream);
-  else
-    kernels::gemm_fp16(y, x, View<const A, 2>{w.data.template as<A>(), {w.N, w.K}}, epilogue,
-                       stream);
+  multiply(kernels::GemmOutput<A>::rows(y, epilogue), x, w, stream);
 }
 
 template <class A>
 struct CudaLayer {
   DeviceBuffer<float> attention_norm, ffn_norm;  // [E]; the first may hold nothing: no norm
-  DeviceBuffer<float> qkv_bias;                  // [(H + 2 G) D], or nothing
-  CudaMatrix<A> qkv;                             // [(H + 2 G) D, E]; an EAGLE-3 head's [.., 2 E]
-  CudaMatrix<A> o;                               // [E, H D]
-  CudaMatrix<A> gate_up;                         // [2 F, E]
-  CudaMatrix<A> down;                            // [E, F]
+  // Heads paired as kernels/gemm.h says.
+  DeviceBuffer<float> qkv_bias;  // [(H + 2 G) D], or nothing
+  CudaMatrix<A> qkv;             // [(H + 2 G) D, E]; an EAGLE-3 head's [.., 2 E]
+  CudaMatrix<A> o;               // [E, H D]
+  CudaMatrix<A> gate_up;         // [2 F, E], paired (kernels/gemm.h)
+  CudaMatrix<A> down;            // [E, F]
 };
 
 template <class A>

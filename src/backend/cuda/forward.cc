@@ -63,14 +63,13 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
                m.sliding_window, n_attention_parts(o), n_thread_blocks_, m.first_position()}),
       residual_(max_rows_ * m.E),
-      sums_{residual_.data(), true},
       angles_(max_rows_ * m.D),
-      qkv_(max_rows_ * m.qkv_width()),
+      qkv_(keeps_qkv(o) ? max_rows_ * m.qkv_width() : 0),
       normed_(max_rows_ * m.E),
       queries_(max_rows_ * m.H * m.D),
       attended_(max_rows_ * m.H * m.D),
-      gate_up_(max_rows_ * 2 * m.F),
       activated_(max_rows_ * m.F),
+      gate_up_(has_library(o) ? max_rows_ * 2 * m.F : 0),
       part_values_(n_attention_parts(o) * m.H * m.D),
       part_states_(n_attention_parts(o) * m.H * 2),
       picked_(max_rows_ * m.E),
@@ -83,7 +82,8 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       kept_(max_rows_ * kept_width_),
       iota_(counting(m.takes_hidden() || o.keep_hidden ? max_rows_ : 0, 1, 0)),
       head_input_(m, o, max_rows_, stream),
-      logits_(chunk_rows_ * m.head_rows) {
+      logits_(chunk_rows_ * m.head_rows),
+      counters_(1) {
   const auto n_taps = o.keep_hidden ? static_cast<int32_t>(tap_layers_.size()) : 0;
   for (int32_t i = 0; i < n_taps; ++i) tap_rows_.push_back(counting(max_rows_, n_taps, i));
   // A tile of keys is read whole; what no sequence has written must be finite.
@@ -91,6 +91,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
   if (o.int8_kv) cuda_check(cudaMemsetAsync(kv_scales_.data(), 0, kv_scales_.bytes(), stream_));
   // Attention is planned for nodes that the draft may turn out not to have: it reads their queries.
   cuda_check(cudaMemsetAsync(queries_.data(), 0, queries_.bytes(), stream_));
+  cuda_check(cudaMemsetAsync(counters_.data(), 0, counters_.bytes(), stream_));
 }
 
 template <class A>
@@ -102,7 +103,7 @@ int64_t CudaForward<A>::scratch_bytes() const {
   for (const DeviceBuffer<A>* a :
        {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_, &kept_})
     total += a->bytes();
-  total += iota_.bytes();
+  total += iota_.bytes() + counters_.bytes();
   for (const DeviceBuffer<int32_t>& rows : tap_rows_) total += rows.bytes();
   return static_cast<int64_t>(total) + head_input_.bytes();
 }
@@ -168,20 +169,29 @@ void CudaForward<A>::find_prompts(const Batch& batch) {
 }
 
 template <class A>
+std::span<const typename CudaForward<A>::Stretch> CudaForward<A>::stretches(
+    int64_t T, const CudaMatrix<A>& w) {
+  if (!w.int4 && !stretches_.empty()) return stretches_;
+  all_ = {0, T, false};
+  return {&all_, 1};
+}
+
+template <class A>
 template <class Y>
-void CudaForward<A>::product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add) {
-  const kernels::GemmEpilogue epilogue{.bias = nullptr, .add = add};
-  if (w.int4 || stretches_.empty()) return multiply(y, x, w, epilogue, stream_);
-  for (const Stretch& s : stretches_) {
-    View<Y, 2> out{y.data + s.first * w.N, {s.n, w.N}};
-    View<const A, 2> in{x.data + s.first * w.K, {s.n, w.K}};
+void CudaForward<A>::product_by_library(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w,
+                                        bool add) {
+  blas_({y.data, x.data, w.data.as(), x.shape[0], w.N, w.K, std::is_same_v<A, bf16>,
+         std::is_same_v<Y, float>, add},
+        stream_);
+}
+
+template <class A>
+void CudaForward<A>::add_product(View<float, 2> y, View<const A, 2> x, const CudaMatrix<A>& w) {
+  for (const Stretch& s : stretches(x.shape[0], w))
     if (s.by_library)
-      blas_({out.data, in.data, w.data.as(), s.n, w.N, w.K, std::is_same_v<A, bf16>,
-             std::is_same_v<Y, float>, add},
-            stream_);
+      product_by_library(y.rows(s.first, s.n), x.rows(s.first, s.n), w, true);
     else
-      multiply(out, in, w, epilogue, stream_);
-  }
+      multiply(y.rows(s.first, s.n), x.rows(s.first, s.n), w, {.add = true}, stream_);
 }
 
 // The operations of passes.h, of one pass.
@@ -197,13 +207,7 @@ struct CudaForward<A>::Ops {
   View<float, 2> residual() const { return {f.residual_.data(), {pass.T, m.E}}; }
   View<float, 2> picked() const { return {f.picked_.data(), {pass.R, m.E}}; }
   View<A, 2> normed() const { return f.wide(f.normed_, pass.T, m.E); }
-  View<A, 2> gate_up() const { return f.wide(f.gate_up_, pass.T, 2 * m.F); }
-  View<float, 2> qkv() const { return {f.qkv_.data(), {pass.T, m.qkv_width()}}; }
   const CudaLayer<A>& layer_of(int64_t layer) const { return m.layers[static_cast<size_t>(layer)]; }
-  void add_product(const DeviceBuffer<A>& x, const CudaMatrix<A>& matrix) const {
-    f.product(View<float, 2>{f.sums_.to, {pass.T, m.E}},
-              View<const A, 2>{x.data(), {pass.T, matrix.K}}, matrix, f.sums_.add);
-  }
 
   void final_norm_to(View<A, 2> y, View<const float, 2> x) const {
     if (m.final_norm.size() == 0) return f.narrow_rows(y, x);
@@ -222,35 +226,36 @@ struct CudaForward<A>::Ops {
     kernels::rope_angles({f.angles_.data(), {pass.T, 2, m.D / 2}}, staging.view(pass.positions),
                          {m.rope_inverse.data(), {m.D / 2}}, m.rope_factor, f.stream_);
   }
-  void norm(int64_t layer, LayerNorm which) {
-    const CudaLayer<A>& w = layer_of(layer);
-    const auto& weight = which == LayerNorm::kAttention ? w.attention_norm : w.ffn_norm;
-    if (which == LayerNorm::kAttention && m.reads_wide(layer)) return;
-    if (weight.size() == 0) return f.narrow_rows(normed(), residual());
-    kernels::rms_norm(normed(), View<const float, 2>(residual()), {weight.data(), {m.E}}, m.epsilon,
+  void norm(const DeviceBuffer<float>& w) {
+    if (w.size() == 0) return f.narrow_rows(normed(), residual());
+    kernels::rms_norm(normed(), View<const float, 2>(residual()), {w.data(), {m.E}}, m.epsilon,
                       f.stream_);
   }
-  void multiply(int64_t layer, LayerMatrix which) {
-    const CudaLayer<A>& w = layer_of(layer);
-    switch (which) {
-      case LayerMatrix::kQkv:
-        return f.product(
-            qkv(), m.reads_wide(layer) ? f.head_input_.joined(pass.T) : View<const A, 2>(normed()),
-            w.qkv, false);
-      case LayerMatrix::kO:
-        return add_product(f.attended_, w.o);
-      case LayerMatrix::kGateUp:
-        return f.product(gate_up(), View<const A, 2>(normed()), w.gate_up, false);
-      case LayerMatrix::kDown:
-        return add_product(f.activated_, w.down);
-    }
+  void first_norm() {
+    if (!m.reads_wide(0)) norm(layer_of(0).attention_norm);
   }
-  void rotate_and_store(int64_t layer) {
+  void make_queries(int64_t layer) {
     const CudaLayer<A>& w = layer_of(layer);
-    kernels::rope_kv_write<float, A>({f.queries_.data(), {pass.T, m.H, m.D}}, f.plane_.layer(layer),
-                                     qkv(), w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
-                                     {f.angles_.data(), {pass.T, 2, m.D / 2}},
-                                     staging.view(pass.places), f.stream_);
+    const View<const A, 2> x =
+        m.reads_wide(layer) ? f.head_input_.joined(pass.T) : View<const A, 2>(normed());
+    const kernels::RopeTarget<A> target = kernels::rope_target<A>(
+        {f.queries_.data(), {pass.T, m.H, m.D}}, f.plane_.layer(layer),
+        w.qkv_bias.size() > 0 ? w.qkv_bias.data() : nullptr,
+        {f.angles_.data(), {pass.T, 2, m.D / 2}}, staging.view(pass.places));
+    for (const Stretch& s : f.stretches(pass.T, w.qkv)) {
+      const kernels::RopeTarget<A> to = target.rows(s.first, s.n);
+      const View<const A, 2> in = x.rows(s.first, s.n);
+      const View<float, 2> qkv{f.qkv_.data(), {s.n, m.qkv_width()}};
+      if (s.by_library)
+        f.product_by_library(qkv, in, w.qkv, false);
+      else if (f.plane_.int8 != nullptr)
+        pf::multiply(qkv, in, w.qkv, {}, f.stream_);
+      else {
+        pf::multiply(kernels::GemmOutput<A>::rope(to), in, w.qkv, f.stream_);
+        continue;
+      }
+      kernels::rope_kv_write<A>(to, qkv, f.stream_);
+    }
   }
   void attend(int64_t layer) {
     const int64_t H = m.H, D = m.D;
@@ -267,8 +272,40 @@ struct CudaForward<A>::Ops {
                                  parts, work, f.stream_);
     }
   }
-  void activate() {
-    kernels::silu_mul(f.wide(f.activated_, pass.T, m.F), View<const A, 2>(gate_up()), f.stream_);
+  const DeviceBuffer<float>& norm_behind(int64_t layer, LayerSum which) const {
+    return which == LayerSum::kO ? layer_of(layer).ffn_norm : layer_of(layer + 1).attention_norm;
+  }
+  void add_product(int64_t layer, LayerSum which, bool norm_follows) {
+    const bool is_o = which == LayerSum::kO;
+    const CudaMatrix<A>& w = is_o ? layer_of(layer).o : layer_of(layer).down;
+    const DeviceBuffer<A>& from = is_o ? f.attended_ : f.activated_;
+    const View<const A, 2> x{from.data(), {pass.T, w.K}};
+    if (f.partials_ != nullptr)
+      return pf::multiply(View<float, 2>{f.partials_, {pass.T, m.E}}, x, w, {}, f.stream_);
+    if (!norm_follows) return f.add_product(residual(), x, w);
+    const DeviceBuffer<float>& weights = norm_behind(layer, which);
+    if (weights.size() > 0 && pass.T <= kernels::kNormRows) {
+      auto to = kernels::GemmOutput<A>::rows(residual(), {.add = true});
+      to.norm = {f.normed_.data(), weights.data(), m.epsilon, f.counters_.data()};
+      return pf::multiply(to, x, w, f.stream_);
+    }
+    f.add_product(residual(), x, w);
+    norm(weights);
+  }
+  void activate(int64_t layer) {
+    const CudaMatrix<A>& w = layer_of(layer).gate_up;
+    const View<A, 2> y = f.wide(f.activated_, pass.T, m.F);
+    const View<const A, 2> x = normed();
+    for (const Stretch& s : f.stretches(pass.T, w)) {
+      if (!s.by_library) {
+        pf::multiply(kernels::GemmOutput<A>::silu(y.rows(s.first, s.n)), x.rows(s.first, s.n), w,
+                     f.stream_);
+        continue;
+      }
+      const View<A, 2> gate_up = f.wide(f.gate_up_, s.n, 2 * m.F);
+      f.product_by_library(gate_up, x.rows(s.first, s.n), w, false);
+      kernels::silu_mul(y.rows(s.first, s.n), View<const A, 2>(gate_up), f.stream_);
+    }
   }
   void pick_logit_rows() {
     kernels::gather_rows<float, float>(picked(), residual(), staging.view(pass.logit_rows),
@@ -311,16 +348,20 @@ void CudaForward<A>::launch_part(PassPart part, int64_t layer) {
     case PassPart::kAttention:
       return issue_attention(ops, layer);
     case PassPart::kFfn:
-      return issue_ffn(ops, layer);
+      return issue_ffn(ops, layer, layer + 1 == model_.L);
     case PassPart::kEnd:
       return issue_end(ops);
   }
 }
 
 template <class A>
-void CudaForward<A>::add_partials(const float* partials, int64_t n) {
-  kernels::add_partials({residual_.data(), {pass_.T, model_.E}}, {partials, {n, pass_.T, model_.E}},
-                        stream_);
+void CudaForward<A>::add_partials(PassPart part, int64_t layer, const float* partials, int64_t n) {
+  Ops ops{*this, pass_, staging_, staging_.at(pass_.tokens), model_, false};
+  kernels::add_partials(ops.residual(), {partials, {n, pass_.T, model_.E}}, stream_);
+  if (part == PassPart::kAttention)
+    ops.norm(ops.norm_behind(layer, LayerSum::kO));
+  else if (layer + 1 < model_.L)
+    ops.norm(ops.norm_behind(layer, LayerSum::kDown));
 }
 
 template <class A>

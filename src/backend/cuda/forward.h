@@ -27,13 +27,14 @@ class CudaForward {
   // The same in parts, for several devices of which each has its share of every layer
   // (sharded_forward.h): the batch is made ready to launch, or what another one has made ready is;
   // then the parts of the pass. The products that end half a layer go to `partials` [T, E], once
-  // sum_into() was called, and are part of the residual stream when add_partials() has added all.
+  // sum_into() was called; add_partials() adds those of all devices, [n, T, E], to the residual
+  // stream behind that half, and makes the norm that comes behind it.
   enum class PassPart { kBegin, kAttention, kFfn, kEnd };
   void prepare(const Batch& batch, int64_t T, int64_t R, std::span<const HiddenRef> hidden = {});
   void prepare_as(const CudaForward& other);
   void launch_part(PassPart part, int64_t layer = 0);
-  void sum_into(float* partials) { sums_ = {partials, false}; }
-  void add_partials(const float* partials, int64_t n);  // [n, T, E]
+  void sum_into(float* partials) { partials_ = partials; }
+  void add_partials(PassPart part, int64_t layer, const float* partials, int64_t n);
 
   // The parts of it, for sequences of passes that are captured as a whole: `pass` written to
   // `staging` and sent, then launched. `tokens` [T] on the device stand for those of the batch
@@ -61,10 +62,6 @@ class CudaForward {
 
  private:
   struct Ops;
-  struct Sums {
-    float* to;  // [T, E]
-    bool add;   // to what is there
-  };
   static StateType kept_type() {
     return std::is_same_v<A, f16> ? StateType::kF16 : StateType::kBf16;
   }
@@ -79,8 +76,12 @@ class CudaForward {
   };
 
   void find_prompts(const Batch& batch);
+  // The rows of a pass by who multiplies them with w.
+  std::span<const Stretch> stretches(int64_t T, const CudaMatrix<A>& w);
   template <class Y>
-  void product(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add);
+  void product_by_library(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add);
+  // y += x w^T
+  void add_product(View<float, 2> y, View<const A, 2> x, const CudaMatrix<A>& w);
   View<A, 2> wide(DeviceBuffer<A>& scratch, int64_t n, int64_t width) {
     return {scratch.data(), {n, width}};
   }
@@ -99,14 +100,16 @@ class CudaForward {
   PassWriter writer_;
   Pass pass_;
   std::vector<Stretch> stretches_;  // of the pass that is launched; empty: nothing by a library
+  Stretch all_{};                   // what stretches() gives where there are none
 
-  DeviceBuffer<float> residual_;         // [T, E]
-  Sums sums_;                            // where the products of half layers go
-  DeviceBuffer<float> angles_;           // [T, 2, D / 2]
-  DeviceBuffer<float> qkv_;              // [T, (H + 2 G) D]
-  DeviceBuffer<A> normed_;               // [T, E]
-  DeviceBuffer<A> queries_, attended_;   // [T, H, D]
-  DeviceBuffer<A> gate_up_, activated_;  // [T, 2 F], [T, F]
+  DeviceBuffer<float> residual_;        // [T, E]
+  float* partials_ = nullptr;           // [T, E]: shares of the sums; null: all goes to residual_
+  DeviceBuffer<float> angles_;          // [T, 2, D / 2]
+  DeviceBuffer<float> qkv_;             // [T, (H + 2 G) D], where rope_kv_write reads it
+  DeviceBuffer<A> normed_;              // [T, E]
+  DeviceBuffer<A> queries_, attended_;  // [T, H, D]
+  DeviceBuffer<A> activated_;           // [T, F]
+  DeviceBuffer<A> gate_up_;             // [T, 2 F]: of a library's products
   DeviceBuffer<float> part_values_, part_states_;
   DeviceBuffer<float> picked_;  // [T, E]: residual of the logit rows
   DeviceBuffer<A> hidden_;      // [T, E]: the same, normed
@@ -118,6 +121,8 @@ class CudaForward {
   std::vector<DeviceBuffer<int32_t>> tap_rows_;  // by tap: its rows in kept_ as [T states, E]
   CudaHeadInput<A> head_input_;
   DeviceBuffer<float> logits_;  // [chunk, head_rows]
+  // 0 but while a kernel runs, in which blocks count who comes last.
+  DeviceBuffer<uint32_t> counters_;
 };
 
 }  // namespace pf

@@ -63,7 +63,7 @@ void LaunchList::begin_pass(const Batch& batch, int64_t T, int64_t R) {
   }
 }
 
-LaunchCost LaunchList::product(int64_t T, Tensors tensors, int64_t y_bytes, bool add) const {
+LaunchCost LaunchList::product(int64_t T, Tensors tensors, OutputBytes out) const {
   Int4Shape w;
   w.K = (*tensors.begin())->cols();
   w.group = int4_group_of(model_.config.int4_group, std::span(tensors.begin(), tensors.size()));
@@ -71,20 +71,28 @@ LaunchCost LaunchList::product(int64_t T, Tensors tensors, int64_t y_bytes, bool
     w.N += t->rows();
     w.has_min |= t->type != TensorType::kQ4_0;
   }
-  return options_.int4 ? gemm_int4_cost(T, w, y_bytes, add)
-                       : gemm_fp16_cost(T, w.N, w.K, y_bytes, add);
+  return options_.int4 ? gemm_int4_cost(T, w, out) : gemm_fp16_cost(T, w.N, w.K, out);
 }
 
 void LaunchList::embed() { add(gather_rows_cost(T_, m_.E, 2, 4)); }
 void LaunchList::prepare_angles() { add(rope_angles_cost(T_, m_.D)); }
-void LaunchList::norm(int64_t, LayerNorm) { add(rms_norm_cost(T_, m_.E)); }
-void LaunchList::rotate_and_store(int64_t) {
-  add(rope_kv_write_cost(T_, m_.H, m_.G, m_.D, 4, kv_row_bytes(m_.D, options_.int8_kv)));
+void LaunchList::first_norm() { add(rms_norm_cost(T_, m_.E)); }
+void LaunchList::make_queries(int64_t layer) {
+  const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
+  const int64_t row = kv_row_bytes(m_.D, options_.int8_kv);
+  const bool fused = !options_.int8_kv;
+  add(product(T_, {&w.q, &w.k, &w.v},
+              fused ? rope_output(T_, m_.H, m_.G, m_.D, row)
+                    : OutputBytes{.written = 4 * T_ * m_.qkv_width()}));
+  if (!fused) add(rope_kv_write_cost(T_, m_.H, m_.G, m_.D, row));
 }
 void LaunchList::attend(int64_t) {
   for (const LaunchCost& c : attention_) add(c);
 }
-void LaunchList::activate() { add(silu_mul_cost(T_, m_.F)); }
+void LaunchList::activate(int64_t layer) {
+  const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
+  add(product(T_, {&w.gate, &w.up}, {.written = 2 * T_ * m_.F}));
+}
 void LaunchList::pick_logit_rows() {
   if (R_ > 0) add(gather_rows_cost(R_, m_.E, 4, 4));
 }
@@ -92,30 +100,24 @@ void LaunchList::final_norm() {
   if (R_ > 0) add(rms_norm_cost(R_, m_.E));
 }
 
-void LaunchList::multiply(int64_t layer, LayerMatrix which) {
+void LaunchList::add_product(int64_t layer, LayerSum which, bool norm_follows) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
-  switch (which) {
-    case LayerMatrix::kQkv:
-      return add(product(T_, {&w.q, &w.k, &w.v}, 4, false));
-    case LayerMatrix::kO:
-      return end_half_layer(product(T_, {&w.o}, 4, !shard_));
-    case LayerMatrix::kGateUp:
-      return add(product(T_, {&w.gate, &w.up}, 2, false));
-    case LayerMatrix::kDown:
-      return end_half_layer(product(T_, {&w.down}, 4, !shard_));
+  const Tensor* w_sum = which == LayerSum::kO ? &w.o : &w.down;
+  if (shard_) {
+    add(product(T_, {w_sum}, {.written = 4 * T_ * m_.E}));
+    exchange(T_ * m_.E);
+    add(add_partials_cost(options_.n_devices, T_, m_.E));
+    if (norm_follows) add(rms_norm_cost(T_, m_.E));
+    return;
   }
-}
-
-void LaunchList::end_half_layer(const LaunchCost& product_cost) {
-  add(product_cost);
-  if (!shard_) return;
-  exchange(T_ * m_.E);
-  add(add_partials_cost(options_.n_devices, T_, m_.E));
+  const bool fused = norm_follows && T_ <= kNormRows;
+  add(product(T_, {w_sum}, sum_output(T_, m_.E, fused)));
+  if (norm_follows && !fused) add(rms_norm_cost(T_, m_.E));
 }
 
 // With several devices, the stretches of each row come to the first, which puts them together.
 void LaunchList::head(int64_t n) {
-  add(product(n, {&model_.head}, 4, false));
+  add(product(n, {&model_.head}, {.written = 4 * n * m_.head_rows}));
   if (!shard_) return;
   exchange(n * model_.head.rows());
   n_copies_ += options_.n_devices;

@@ -47,11 +47,11 @@ class LaunchList {
   // Operations of passes.h.
   void embed();
   void prepare_angles();
-  void norm(int64_t layer, LayerNorm which);
-  void multiply(int64_t layer, LayerMatrix which);
-  void rotate_and_store(int64_t layer);
+  void first_norm();
+  void make_queries(int64_t layer);
   void attend(int64_t layer);
-  void activate();
+  void add_product(int64_t layer, LayerSum which, bool norm_follows);
+  void activate(int64_t layer);
   void pick_logit_rows();
   void final_norm();
   void keep_tap(int64_t) {}
@@ -76,9 +76,8 @@ class LaunchList {
   void forward(const Batch& batch, int64_t n_layers, int64_t n_logit_rows);
   // T rows and R logit rows are launched, padding included.
   void begin_pass(const Batch& batch, int64_t T, int64_t R);
-  kernels::LaunchCost product(int64_t T, Tensors tensors, int64_t y_bytes, bool add) const;
+  kernels::LaunchCost product(int64_t T, Tensors tensors, kernels::OutputBytes out) const;
   void head(int64_t n);
-  void end_half_layer(const kernels::LaunchCost& product_cost);
   void exchange(int64_t floats) {
     ++n_exchanges_;
     exchanged_bytes_ += (options_.n_devices - 1) * floats * 4;

@@ -19,6 +19,14 @@ inline int32_t n_attention_parts(const CudaOptions& o) {
 
 inline int32_t n_max_rows(const CudaOptions& o) { return std::max(o.max_rows, o.head_chunk_rows); }
 
+// Whether a library may multiply: then there is room for what its products leave unfinished.
+inline bool has_library(const CudaOptions& o) {
+  return o.prefill_gemm == CudaOptions::PrefillGemm::kCublas;
+}
+
+// Whether q, k and v are turned and stored by a kernel of their own (kernels/rope_kv_write.h).
+inline bool keeps_qkv(const CudaOptions& o) { return o.int8_kv || has_library(o); }
+
 // Blocks of threads that attention runs with (kernels/attention.h).
 inline int32_t n_attention_blocks(int64_t head_width, bool int8_kv, int32_t n_multiprocessors) {
   return (head_width == 64 && !int8_kv ? 3 : 2) * n_multiprocessors;

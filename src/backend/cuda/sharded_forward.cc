@@ -65,19 +65,18 @@ void ShardedForward<A>::run(const Batch& batch) {
   });
   launch(Part::kBegin);
   for (int64_t layer = 0; layer < first().model.L; ++layer) {
-    launch(Part::kAttention, layer);
-    add_shares(n);
-    launch(Part::kFfn, layer);
-    add_shares(n);
+    run_half(Part::kAttention, layer, n);
+    run_half(Part::kFfn, layer, n);
   }
   launch(Part::kEnd);
 }
 
 template <class A>
-void ShardedForward<A>::add_shares(int64_t T) {
+void ShardedForward<A>::run_half(Part part, int64_t layer, int64_t T) {
+  launch(part, layer);
   gather(T * first().model.E);
   const auto n = static_cast<int64_t>(ranks_.size());
-  each([=](CudaRank<A>& rank) { rank.forward.add_partials(rank.gathered.data(), n); });
+  each([=](CudaRank<A>& rank) { rank.forward.add_partials(part, layer, rank.gathered.data(), n); });
 }
 
 template <class A>

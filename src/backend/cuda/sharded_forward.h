@@ -32,10 +32,10 @@ struct CudaRank {
 // they exchange their shares of the sum and add them in rank order:
 //
 //   all ranks   embedding -> residual
-//   each layer  norm -> its heads' q, k, v -> attention over its KV pool -> its share of o
-//               gather, add: residual
-//               norm -> its features of gate and up -> its share of down
-//               gather, add: residual
+//   each layer  its heads' q, k, v -> attention over its KV pool -> its share of o
+//               gather, add: residual -> norm
+//               its features of gate and up -> its share of down
+//               gather, add: residual -> norm
 //   all ranks   norm of the logit rows -> logits of its stretch of the vocabulary
 //   rank 0      gather: whole rows of logits
 //
@@ -81,7 +81,7 @@ class ShardedForward {
   void launch(Part part, int64_t layer = 0) {
     each([=](CudaRank<A>& rank) { rank.forward.launch_part(part, layer); });
   }
-  void add_shares(int64_t T);
+  void run_half(Part part, int64_t layer, int64_t T);
   // `n` floats of each rank, at sides_[rank].from, to `gathered` of all.
   void gather(int64_t n) { gather_(sides_, static_cast<size_t>(n) * sizeof(float)); }
   View<float, 2> join_logits(int64_t n);

@@ -17,7 +17,8 @@ DeviceBuffer<T> send(std::span<const T> values) {
   return out;
 }
 
-DeviceBuffer<float> send_floats(std::initializer_list<const Tensor*> tensors) {
+// half > 0: in the order of kernels::unpaired_row.
+DeviceBuffer<float> send_floats(std::initializer_list<const Tensor*> tensors, int64_t half = 0) {
   std::vector<float> all;
   for (const Tensor* t : tensors) {
     if (t->empty()) continue;
@@ -25,7 +26,10 @@ DeviceBuffer<float> send_floats(std::initializer_list<const Tensor*> tensors) {
     all.resize(begin + static_cast<size_t>(t->size()));
     dequantize_rows(*t, 0, t->rows(), all.data() + begin);
   }
-  return send<float>(all);
+  std::vector<float> paired = all;
+  for (size_t i = 0; half > 0 && i < all.size(); ++i)
+    paired[i] = all[static_cast<size_t>(kernels::unpaired_row(static_cast<int64_t>(i), half))];
+  return send<float>(paired);
 }
 
 void convert(float v, f16* out) { *out = to_f16(v); }
@@ -33,37 +37,60 @@ void convert(float v, bf16* out) { *out = to_bf16(v); }
 
 using Tensors = std::initializer_list<const Tensor*>;
 
-// All rows of the tensors, one behind the other, as A [N, K].
-template <class A>
-std::vector<A> convert_rows(Tensors tensors, ThreadPool& pool) {
-  int64_t n = 0, K = (*tensors.begin())->cols();
-  for (const Tensor* t : tensors) n += t->rows();
-  std::vector<A> out(static_cast<size_t>(n * K));
-  A* to = out.data();
-  for (const Tensor* t : tensors) {
-    pool.run([&](int thread) {
-      std::vector<float> row(static_cast<size_t>(K));
-      Range rows = split_range(t->rows(), 1, pool.size(), thread);
-      for (int64_t r = rows.begin; r < rows.end; ++r) {
-        dequantize_rows(*t, r, 1, row.data());
-        for (int64_t k = 0; k < K; ++k) convert(row[static_cast<size_t>(k)], to + r * K + k);
-      }
-    });
-    to += t->rows() * K;
+// The rows of several tensors as those of one matrix: one behind the other, or, with halves, in the
+// order of kernels::unpaired_row.
+class MergedRows {
+ public:
+  explicit MergedRows(Tensors tensors, int64_t half = 0) : tensors_(tensors), half_(half) {
+    for (const Tensor* t : tensors) N_ += t->rows();
+    check(half == 0 || N_ % (2 * half) == 0, "rows to be paired that are no whole halves");
   }
+  int64_t N() const { return N_; }
+  int64_t K() const { return tensors_[0]->cols(); }
+  std::span<const Tensor* const> tensors() const { return tensors_; }
+
+  struct Place {
+    const Tensor* tensor;
+    int64_t row;
+  };
+  Place operator[](int64_t row) const {
+    if (half_ > 0) row = kernels::unpaired_row(row, half_);
+    size_t i = 0;
+    for (; row >= tensors_[i]->rows(); ++i) row -= tensors_[i]->rows();
+    return {tensors_[i], row};
+  }
+
+ private:
+  std::vector<const Tensor*> tensors_;
+  int64_t half_, N_ = 0;
+};
+
+// All rows as A [N, K].
+template <class A>
+std::vector<A> convert_rows(const MergedRows& rows, ThreadPool& pool) {
+  const int64_t K = rows.K();
+  std::vector<A> out(static_cast<size_t>(rows.N() * K));
+  pool.run([&](int thread) {
+    std::vector<float> row(static_cast<size_t>(K));
+    Range mine = split_range(rows.N(), 1, pool.size(), thread);
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      const auto [tensor, at] = rows[r];
+      dequantize_rows(*tensor, at, 1, row.data());
+      for (int64_t k = 0; k < K; ++k)
+        convert(row[static_cast<size_t>(k)], &out[static_cast<size_t>(r * K + k)]);
+    }
+  });
   return out;
 }
 
 // The same packed for gemm_int4. Minimums everywhere as soon as one tensor has some.
 class Int4Packer {
  public:
-  Int4Packer(Tensors tensors, int int4_group) : tensors_(tensors) {
-    shape_.K = (*tensors.begin())->cols();
-    shape_.group = int4_group_of(int4_group, tensors_);
-    for (const Tensor* t : tensors) {
-      shape_.N += t->rows();
-      shape_.has_min |= t->type != TensorType::kQ4_0;
-    }
+  Int4Packer(const MergedRows& rows, int int4_group) : rows_(rows) {
+    shape_.K = rows.K();
+    shape_.N = rows.N();
+    shape_.group = int4_group_of(int4_group, rows.tensors());
+    for (const Tensor* t : rows.tensors()) shape_.has_min |= t->type != TensorType::kQ4_0;
   }
   const kernels::Int4Shape& shape() const { return shape_; }
 
@@ -90,13 +117,7 @@ class Int4Packer {
     std::vector<uint8_t> q(static_cast<size_t>(n * shape_.K));
     std::vector<f16> d(static_cast<size_t>(n * groups)), m(d.size());
     for (int64_t r = 0; r < n; ++r) {
-      int64_t row = first + r;
-      const Tensor* tensor = nullptr;
-      for (const Tensor* t : tensors_) {
-        tensor = t;
-        if (row < t->rows()) break;
-        row -= t->rows();
-      }
+      const auto [tensor, row] = rows_[first + r];
       Int4Row to{q.data() + r * shape_.K, d.data() + r * groups, m.data() + r * groups};
       if (Status s = read_int4_row(*tensor, row, shape_.group, to); !s.ok())
         return s.within(tensor->name);
@@ -106,7 +127,7 @@ class Int4Packer {
     return {};
   }
 
-  std::vector<const Tensor*> tensors_;
+  const MergedRows& rows_;
   kernels::Int4Shape shape_;
 };
 
@@ -117,24 +138,23 @@ struct MatrixForm {
 };
 
 template <class A>
-Status send_matrix(Tensors tensors, MatrixForm form, ThreadPool& pool, CudaMatrix<A>* out) {
+Status send_matrix(const MergedRows& rows, MatrixForm form, ThreadPool& pool, CudaMatrix<A>* out) {
   out->int4 = form.int4;
-  out->K = (*tensors.begin())->cols();
-  out->N = 0;
-  for (const Tensor* t : tensors) out->N += t->rows();
+  out->K = rows.K();
+  out->N = rows.N();
   auto send_bytes = [&](const void* from, size_t bytes) {
     out->data = DeviceMemory(bytes);
     cuda_check(cudaMemcpy(out->data.as(), from, bytes, cudaMemcpyHostToDevice));
   };
   if (!form.int4) {
-    std::vector<A> rows = convert_rows<A>(tensors, pool);
-    send_bytes(rows.data(), rows.size() * sizeof(A));
+    std::vector<A> converted = convert_rows<A>(rows, pool);
+    send_bytes(converted.data(), converted.size() * sizeof(A));
     return {};
   }
   if (out->K % kInt4Group != 0)
-    return invalid((*tensors.begin())->name + ": rows of " + std::to_string(out->K) +
+    return invalid(rows.tensors()[0]->name + ": rows of " + std::to_string(out->K) +
                    " weights are no whole number of groups of 32; use --quantization none");
-  Int4Packer packer(tensors, form.int4_group);
+  Int4Packer packer(rows, form.int4_group);
   out->shape = packer.shape();
   Result<std::vector<std::byte>> packed = packer.pack(pool);
   if (!packed.ok()) return packed.status();
@@ -143,14 +163,16 @@ Status send_matrix(Tensors tensors, MatrixForm form, ThreadPool& pool, CudaMatri
 }
 
 template <class A>
-Status send_layer(const LayerWeights& w, MatrixForm form, ThreadPool& pool, CudaLayer<A>* out) {
+Status send_layer(const LayerWeights& w, int64_t D, MatrixForm form, ThreadPool& pool,
+                  CudaLayer<A>* out) {
   out->attention_norm = send_floats({&w.attention_norm});
   out->ffn_norm = send_floats({&w.ffn_norm});
-  out->qkv_bias = send_floats({&w.q_bias, &w.k_bias, &w.v_bias});
-  Status s = send_matrix({&w.q, &w.k, &w.v}, form, pool, &out->qkv);
-  if (s.ok()) s = send_matrix({&w.o}, form, pool, &out->o);
-  if (s.ok()) s = send_matrix({&w.gate, &w.up}, form, pool, &out->gate_up);
-  if (s.ok()) s = send_matrix({&w.down}, form, pool, &out->down);
+  out->qkv_bias = send_floats({&w.q_bias, &w.k_bias, &w.v_bias}, D / 2);
+  Status s = send_matrix(MergedRows({&w.q, &w.k, &w.v}, D / 2), form, pool, &out->qkv);
+  if (s.ok()) s = send_matrix(MergedRows({&w.o}), form, pool, &out->o);
+  if (s.ok())
+    s = send_matrix(MergedRows({&w.gate, &w.up}, w.gate.rows()), form, pool, &out->gate_up);
+  if (s.ok()) s = send_matrix(MergedRows({&w.down}), form, pool, &out->down);
   return s;
 }
 
@@ -183,7 +205,7 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
     out->layers.emplace_back();
     ModelStorage columns;
     const LayerWeights part = shard_layer(w, model.config, shard, &columns);
-    if (Status s = send_layer(part, form, pool, &out->layers.back()); !s.ok()) return s;
+    if (Status s = send_layer(part, out->D, form, pool, &out->layers.back()); !s.ok()) return s;
   }
   out->final_norm = send_floats({&model.final_norm});
   out->head_kind = model.head_kind;
@@ -191,11 +213,11 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
   out->embedding_norm = send_floats({&model.embedding_norm});
   out->hidden_norm = send_floats({&model.hidden_norm});
   if (model.takes_hidden())
-    if (Status s = send_matrix({&model.fc}, form, pool, &out->fc); !s.ok()) return s;
+    if (Status s = send_matrix(MergedRows({&model.fc}), form, pool, &out->fc); !s.ok()) return s;
   const Tensor& embedding = (model.shares_embedding ? *embedding_of : model).embedding;
-  out->embedding = send<A>(convert_rows<A>({&embedding}, pool));
+  out->embedding = send<A>(convert_rows<A>(MergedRows({&embedding}), pool));
   out->embedding_rows = embedding.rows();
-  return send_matrix({&head}, form, pool, &out->head);
+  return send_matrix(MergedRows({&head}), form, pool, &out->head);
 }
 
 template Status upload_model(const Model&, const Model*, const CudaOptions&, const Shard&,
