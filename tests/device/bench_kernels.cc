@@ -41,16 +41,17 @@ void bench_product(const Product& p, const BenchSizes& sizes, const Blas& cublas
   for (int64_t T : sizes.rows) {
     const View<f16, 2> out{y.data(), {T, p.N}};
     const View<const f16, 2> in{x.data(), {T, p.K}};
+    const kernels::OutputBytes written{.written = 2 * T * p.N};
     const std::string shape = std::string(p.name) + " T=" + std::to_string(T) +
                               " N=" + std::to_string(p.N) + " K=" + std::to_string(p.K);
     double s = time_of([&] { multiply(out, in, half, {}, nullptr); }, nullptr, sizes.n_repeats);
-    report->kernel("gemm_fp16", shape, s, kernels::gemm_fp16_cost(T, p.N, p.K, 2, false));
+    report->kernel("gemm_fp16", shape, s, kernels::gemm_fp16_cost(T, p.N, p.K, written));
     double s4 = time_of([&] { multiply(out, in, four, {}, nullptr); }, nullptr, sizes.n_repeats);
-    report->kernel("gemm_int4", shape, s4, kernels::gemm_int4_cost(T, four.shape, 2, false));
+    report->kernel("gemm_int4", shape, s4, kernels::gemm_int4_cost(T, four.shape, written));
     if (!cublas) continue;
     const BlasProduct same{y.data(), x.data(), half.data.as(), T, p.N, p.K};
     double peer = time_of([&] { cublas(same, nullptr); }, nullptr, sizes.n_repeats);
-    report->kernel("cublas fp16", shape, peer, kernels::gemm_fp16_cost(T, p.N, p.K, 2, false));
+    report->kernel("cublas fp16", shape, peer, kernels::gemm_fp16_cost(T, p.N, p.K, written));
     if (std::string(p.name) == "gate_up" && T <= 16)
       report->goal({"int4-over-cublas-" + std::to_string(T),
                     "INT4 product over cuBLAS FP16, T = " + std::to_string(T), peer / s4, 3.6});
