@@ -44,8 +44,8 @@ TEST_F(Estimate, ADecodedTokenReadsTheWeightsAndItsContextOnce) {
   const StepEstimate e = estimator->estimate({1, 2048, 0}, 0);
   EXPECT_NEAR(1e-9 * static_cast<double>(e.target.bytes), 15.01 + 0.27, 0.03);
   EXPECT_EQ(e.draft.n_launches, 0);
-  // 32 layers of 10 launches, 4 around them; of the judge gather, head, laws, accept.
-  EXPECT_EQ(e.target.n_launches, 32 * 10 + 4 + 4);
+  // 32 layers of 6 launches, 5 around them; of the judge gather, head, laws, accept.
+  EXPECT_EQ(e.target.n_launches, 32 * 6 + 5 + 4);
   // Never below what the memory's peak allows.
   EXPECT_GT(e.target.seconds, 15.28e9 / 4800e9);
   EXPECT_LT(e.target.seconds, 2 * 15.28e9 / 4800e9);
