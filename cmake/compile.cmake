@@ -18,8 +18,11 @@ endif()
 add_library(pf_flags INTERFACE)
 target_compile_options(pf_flags INTERFACE
   # -Wno-restrict: GCC 12 sees overlaps in std::string that are not there (GCC bug 105651).
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-restrict -ffp-contract=off -fno-math-errno>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<BOOL:${PF_WERROR}>:-Werror> -Wno-restrict -ffp-contract=off -fno-math-errno>)
 target_include_directories(pf_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+if(PF_THIRD_PARTY)
+  target_include_directories(pf_flags SYSTEM INTERFACE ${PF_THIRD_PARTY}/include)
+endif()
 if(PF_SANITIZE)
   # GCC warns of uninitialised values that its own instrumentation made up (std::regex, std::variant);
   # the builds without sanitizers keep the warning.

@@ -1,3 +1,5 @@
+set(PF_CUDA_ARCHITECTURES sm_80 sm_86 sm_89 sm_90 CACHE STRING "What the kernels are assembled for; their PTX rides along")
+string(REPLACE ";" "," PF_CUDA_CODES "${PF_CUDA_ARCHITECTURES}")
 # PF_CUDA=AUTO|ON|OFF -> PF_HAVE_CUDA. AUTO takes nvcc where it stands; ON insists.
 set(PF_HAVE_CUDA OFF)
 if(NOT PF_CUDA STREQUAL "OFF")

@@ -46,6 +46,13 @@ OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_r
   return {4 * T * D + 4 * T, T * (2 * H * D + 2 * G * kv_row_bytes)};
 }
 
+LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E) {
+  LaunchCost c{
+      "add_partials_kernel", {ceil_div(T * E / 4, 256), 1, 1}, 4 * (n + 1) * T * E, 4 * T * E};
+  c.flops = static_cast<double>(n * T * E);
+  return c;
+}
+
 LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes) {
   const int64_t width = (H + 2 * G) * D;
   const OutputBytes out = rope_output(T, H, G, D, kv_row_bytes);

@@ -25,6 +25,7 @@ struct LaunchCost {
 LaunchCost gather_rows_cost(int64_t T, int64_t E, int64_t from_bytes, int64_t to_bytes);
 LaunchCost rope_angles_cost(int64_t T, int64_t D);
 LaunchCost rms_norm_cost(int64_t T, int64_t E);
+LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E);
 LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes);
 
 // What a product reads beside w and x, and writes (GemmOutput).

@@ -36,7 +36,7 @@ struct ScoreJob {
 };
 
 // A draft for one sequence: first its catch-up rows, then one token at a time (a chain) or one
-// level at a time (widths).
+// level at a time (widths, or a tree that grows: sampling/grown_tree.h).
 struct ProposeJob {
   std::span<const int32_t>
       committed;  // catch-up tokens at positions [base, ...); the last one is the root
@@ -49,13 +49,16 @@ struct ProposeJob {
   std::span<const HiddenRef> hidden;
   std::span<const BlockId> blocks;         // slots for catch-up and nodes are reserved
   int32_t n_draft = 0;                     // nodes wanted; 0: only catch up
-  std::span<const int32_t> widths;         // empty: a chain of n_draft
+  std::span<const int32_t> widths;         // of a tree; empty: a chain of n_draft, or
+  int32_t grown_levels = 0;                // > 0: a tree of n_draft nodes that grows so deep
   AcceptPolicy policy;                     // coupled: rank by log q + gumbel; else draw from q
   const SamplingParams* params = nullptr;  // the draft's (its temperature may differ)
   const StopParams* stop = nullptr;
   NoiseKey key;
   int32_t n_generated = 0;
   TokenCounts* counts = nullptr;  // restored on return
+
+  bool is_chain() const { return widths.empty() && grown_levels == 0; }
 };
 
 // A move of K and V between logical slots of one sequence (a tree's accepted path to the front).

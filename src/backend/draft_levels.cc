@@ -3,6 +3,21 @@
 #include "sampling/grow.h"
 
 namespace pf {
+namespace {
+
+// The position behind a node of which `depth - 1` levels are above.
+GrowthPoint point(const ProposeJob& job, int32_t node, int32_t depth) {
+  return {node,
+          job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
+          job.n_generated + depth - 1,
+          job.params,
+          job.stop,
+          job.counts,
+          job.key,
+          job.policy.rule == Acceptance::kCoupled};
+}
+
+}  // namespace
 
 size_t DraftLevels::n_together(std::span<const ProposeJob> jobs, size_t first, int64_t max_rows) {
   size_t end = first;
@@ -43,6 +58,7 @@ void DraftLevels::run_committed(std::span<const ProposeJob> jobs) {
     Growth& g = growing_[n_growing_++];
     g.job = j;
     g.open.assign(1, DraftTree::kRoot);
+    if (job.grown_levels > 0) g.grown.begin(job.n_draft, job.grown_levels);
     g.row_of_node_0 = static_cast<int32_t>(batch_.logit_rows.size()) - 1 - DraftTree::kRoot;
   }
   device_.forward(batch_, hidden_);
@@ -51,7 +67,8 @@ void DraftLevels::run_committed(std::span<const ProposeJob> jobs) {
 void DraftLevels::feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees) {
   batch_.clear();
   hidden_.clear();
-  for (Growth& g : growing()) feed_one(jobs[g.job], trees[g.job], &g);
+  for (Growth& g : growing())
+    feed_one(jobs[g.job], jobs[g.job].grown_levels > 0 ? g.grown.fed() : trees[g.job], &g);
   device_.forward(batch_, hidden_);
 }
 
@@ -59,7 +76,7 @@ void DraftLevels::feed_level(std::span<const ProposeJob> jobs, std::span<const D
 // its nodes lie behind it. A head makes a node's row with what it said of the node above.
 void DraftLevels::feed_one(const ProposeJob& job, const DraftTree& tree, Growth* g) {
   int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
-  const bool chain = job.widths.empty();
+  const bool chain = job.is_chain();
   const int32_t first = chain ? tree.size() - 1 : 0;
   if (!job.hidden.empty()) {
     if (!chain) hidden_.push_back(job.hidden.back());
@@ -83,7 +100,7 @@ void DraftLevels::grow_level(std::span<const ProposeJob> jobs, std::span<DraftTr
   rows_.clear();
   for (Growth& g : growing()) {
     g.first_list = rows_.size();
-    for (int32_t node : g.open) rows_.push_back(g.row_of_node_0 + node);
+    for (int32_t node : open(g, jobs[g.job])) rows_.push_back(g.row_of_node_0 + node);
   }
   if (top_.size() < rows_.size()) top_.resize(rows_.size());
   device_.list(rows_, std::span(top_).first(rows_.size()));
@@ -103,26 +120,27 @@ void DraftLevels::grow_level(std::span<const ProposeJob> jobs, std::span<DraftTr
 
 // Adds one level to a draft.
 void DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, DraftTree* tree) const {
+  if (job.grown_levels > 0) return grow_best(job, g, tree);
   g->next.clear();
   int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth - 1)];
   for (size_t i = 0; i < g->open.size(); ++i) {
     const std::vector<TokenProbability>& top = top_[g->first_list + i];
     if (top.empty()) continue;  // a draft that is ill proposes nothing
-    GrowthPoint at{g->open[i],
-                   job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
-                   job.n_generated + depth - 1,
-                   job.params,
-                   job.stop,
-                   job.counts,
-                   job.key,
-                   job.policy.rule == Acceptance::kCoupled};
-    int32_t n = add_children(at, top, std::min(width, job.n_draft - tree->size()), tree);
+    int32_t n = add_children(point(job, g->open[i], depth), top,
+                             std::min(width, job.n_draft - tree->size()), tree);
     for (int32_t c = tree->size() - n; c < tree->size(); ++c) g->next.push_back(c);
   }
   std::swap(g->open, g->next);
   size_t depths = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
   g->complete =
       g->open.empty() || tree->size() >= job.n_draft || static_cast<size_t>(depth) >= depths;
+}
+
+void DraftLevels::grow_best(const ProposeJob& job, Growth* g, DraftTree* tree) const {
+  g->grown.add_level(point(job, DraftTree::kRoot, 1),
+                     std::span(top_).subspan(g->first_list, g->grown.open().size()));
+  g->complete = g->grown.complete();
+  if (g->complete) g->grown.take(tree);
 }
 
 }  // namespace pf

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/thread_pool.h"
+#include "sampling/grown_tree.h"
 
 namespace pf {
 
@@ -36,7 +37,7 @@ class DraftLevels {
 
   // Rows of the longest pass that a job needs.
   static int64_t rows_of(const ProposeJob& job) {
-    int64_t fed = job.widths.empty() ? 1 : 1 + job.n_draft;
+    int64_t fed = job.is_chain() ? 1 : 1 + job.n_draft;
     return std::max(fed, static_cast<int64_t>(job.committed.size()));
   }
   // How many of the jobs from `first` on have room in a pass.
@@ -48,18 +49,23 @@ class DraftLevels {
     size_t job = 0;
     std::vector<int32_t> open;  // nodes of the last level, one behind the other; {kRoot} at first
     std::vector<int32_t> next;  // those of the level that is added
+    GrownTree grown;            // instead of both, where the job's tree grows
     int32_t row_of_node_0 = 0;  // logit row of the present pass: that of node n is this + n
     size_t first_list = 0;      // of its open nodes in top_
     bool complete = false;
   };
 
   std::span<Growth> growing() { return std::span(growing_).first(n_growing_); }
+  std::span<const int32_t> open(const Growth& g, const ProposeJob& job) const {
+    return job.grown_levels > 0 ? g.grown.open() : std::span<const int32_t>(g.open);
+  }
   void grow_together(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
   void run_committed(std::span<const ProposeJob> jobs);
   void feed_level(std::span<const ProposeJob> jobs, std::span<const DraftTree> trees);
   void feed_one(const ProposeJob& job, const DraftTree& tree, Growth* g);
   void grow_level(std::span<const ProposeJob> jobs, std::span<DraftTree> trees, int32_t depth);
   void grow_one(const ProposeJob& job, Growth* g, int32_t depth, DraftTree* tree) const;
+  void grow_best(const ProposeJob& job, Growth* g, DraftTree* tree) const;
 
   const Device device_;
   Batch batch_;

@@ -10,9 +10,10 @@ namespace pf {
 // and options BackendInfo says the same once it is made (but for what grows with the first steps).
 struct Footprint {
   int64_t weight_bytes = 0;
-  int64_t kv_block_bytes = 0;  // one block of tokens, all layers; a head's kept state too
-  int64_t scratch_bytes = 0;   // of a step
-  int64_t graph_bytes = 0;     // set aside for the driver: BackendInfo counts it as scratch
+  int64_t kv_block_bytes = 0;    // one block of tokens, all layers; a head's kept state too
+  int64_t scratch_bytes = 0;     // of a step
+  int64_t graph_bytes = 0;       // set aside for the driver: BackendInfo counts it as scratch
+  int64_t collective_bytes = 0;  // set aside for what several devices exchange their sums with
 };
 
 // The letters of a model (README), as both backends hold them.

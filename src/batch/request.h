@@ -17,7 +17,8 @@ struct SpeculationParams {
   Mode mode = Mode::kServer;
   std::vector<std::string> drafters;  // empty: the server's choice; names are known ones
   int32_t n_draft_tokens = -1;        // -1: the server's; kAuto: the upper limit
-  std::vector<int32_t> tree;          // widths per depth; empty: a chain
+  std::vector<int32_t> tree;          // widths per depth; empty: a chain, or
+  int32_t tree_nodes = 0;             // > 0: a tree of at most so many nodes that grows by gain
   bool auto_acceptance = true;        // greedy, coupled with a seed, else rejection
   AcceptPolicy policy;                // when not auto_acceptance
   // Threshold rules: policy.alpha, or one that follows load and acceptance; neither: the server's.

@@ -174,6 +174,10 @@ void add_model(Table* t) {
   t->text({"model", "The model: a .gguf file, or a folder with config.json and .safetensors"},
           "PATH", PF_FIELD(engine.model));
   t->choice({"device", "Where it runs"}, {"auto", "cpu", "cuda"}, PF_FIELD(engine.device));
+  t->integer<int32_t>({"tensor-parallel-size",
+                       "CUDA devices that share the model (experimental; NCCL); drafts stay on the "
+                       "first"},
+                      1, 64, PF_FIELD(engine.tensor_parallel_size));
   t->choice({"dtype", "Type of weights and KV"}, {"auto", "bf16", "fp16", "fp32"},
             PF_FIELD(engine.dtype));
   t->choice(
@@ -228,6 +232,10 @@ void add_speculation(Table* t) {
             {"adaptive", "window", "rate", "fixed"}, PF_FIELD(engine.draft_length));
   t->add({"speculation-tree", "Widths per depth, such as 3,2,1; empty: chains"}, Kind::kList,
          "W,...", set_tree, print_tree);
+  t->integer<int32_t>({"speculation-tree-nodes",
+                       "Nodes of trees that grow where they are likeliest kept, as deep as "
+                       "num-speculative-tokens; 0: none do"},
+                      0, kMaxTreeNodes, PF_FIELD(engine.speculation_tree_nodes));
   t->choice(
       {"acceptance", "Rule of requests that name none; auto, rejection and coupled are exact"},
       {"auto", "rejection", "coupled", "threshold", "threshold-literal", "typical"},

@@ -29,9 +29,12 @@ int64_t pool_bytes(const MemoryPlan& plan, int32_t block_tokens) {
 }
 
 void print_memory(const MemoryPlan& plan, int32_t block_tokens, const PlanRequest& request) {
-  std::printf("memory\n");
+  const int32_t n_devices = plan.residents[0].n_devices;
+  std::printf("memory%s\n",
+              n_devices > 1 ? line(" of the first of %d devices", n_devices).c_str() : "");
   for (const MemoryPlan::Part& p : plan.parts) row(p.name, gib(p.bytes));
   row("in all", gib(plan.total_bytes()));
+  if (n_devices > 1) row("on each other device", gib(plan.other_device_bytes));
   row("allowed (--gpu-memory-utilization)", gib(plan.budget_bytes));
   row("free on the device", gib(plan.available_bytes));
   std::printf("capacity\n");
@@ -64,7 +67,7 @@ Result<PlanDevice> device_of(const EngineOptions& o, const PlanRequest& request)
   if (request.device_model.empty()) {
     Result<Device> chosen = choose_device(o);
     if (!chosen.ok()) return chosen.status();
-    return PlanDevice{*chosen, n_threads_of(o), available_bytes(*chosen)};
+    return PlanDevice{*chosen, n_threads_of(o), available_bytes(*chosen, o.tensor_parallel_size)};
   }
   Result<const DeviceModel*> described = find_device_model(request.device_model);
   if (!described.ok()) return described.status();
@@ -189,6 +192,10 @@ nlohmann::json to_json(const MemoryPlan& plan) {
                          {"kv_blocks", plan.n_blocks},
                          {"max_context", plan.max_context},
                          {"largest_context", plan.largest_context}};
+  if (plan.residents[0].n_devices > 1) {
+    json["devices"] = plan.residents[0].n_devices;
+    json["other_device_bytes"] = plan.other_device_bytes;
+  }
   for (const MemoryPlan::Part& p : plan.parts)
     json["parts"].push_back({{"name", p.name}, {"bytes", p.bytes}});
   return json;

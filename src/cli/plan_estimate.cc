@@ -21,7 +21,7 @@ double speedup(const Row& r, double acceptance) {
   return r.step.tokens_per_second(r.load, acceptance) / r.plain.tokens_per_second(r.load, 0);
 }
 
-void print_head(const DeviceModel& d, const RooflineShares& s) {
+void print_head(const DeviceModel& d, const RooflineShares& s, int32_t n_devices) {
   std::printf("estimate for %s: %.0f GB/s, %.0f dense FP16 TFLOPS, %d multiprocessors (%s)\n",
               d.title, 1e-9 * d.memory_bytes_per_s, 1e-12 * d.tensor_flops_per_s,
               d.n_multiprocessors, d.source);
@@ -30,6 +30,11 @@ void print_head(const DeviceModel& d, const RooflineShares& s) {
       "of the tensor cores;\n  a kernel takes %.1f us at least and %.1f us to the next; host %.0f "
       "+ %.1f us a sequence\n",
       s.memory, s.tensor, s.smallest_kernel_us, d.graph_gap_us, s.host_step_us, s.host_sequence_us);
+  if (n_devices > 1)
+    std::printf(
+        "  %d of them share the target: launches, GB and TFLOP are those of one; a gather takes "
+        "%.0f us at least and %.0f GB/s\n",
+        n_devices, d.exchange_us, 1e-9 * d.link_bytes_per_s * s.link);
 }
 
 void print_row(const Row& r, const std::vector<double>& acceptances) {
@@ -62,8 +67,9 @@ void print_load(const Load& load, bool fits, const std::vector<double>& acceptan
 
 nlohmann::json to_json(const Row& r, const std::vector<double>& acceptances) {
   auto work = [](const Work& w) {
-    return nlohmann::json{
-        {"seconds", w.seconds}, {"launches", w.n_launches}, {"bytes", w.bytes}, {"flops", w.flops}};
+    return nlohmann::json{{"seconds", w.seconds},       {"launches", w.n_launches},
+                          {"bytes", w.bytes},           {"flops", w.flops},
+                          {"exchanges", w.n_exchanges}, {"exchanged_bytes", w.exchanged_bytes}};
   };
   nlohmann::json json = {{"sequences", r.load.n_sequences},
                          {"context", r.load.context},
@@ -86,7 +92,7 @@ nlohmann::json print_estimate(const EngineOptions& options, const MemoryPlan& pl
                               const DeviceModel& device, const PlanRequest& request) {
   const RooflineShares shares;
   StepEstimator estimator(options, plan.residents, device, shares);
-  print_head(device, shares);
+  print_head(device, shares, plan.residents[0].n_devices);
   nlohmann::json rows = nlohmann::json::array();
   std::vector<int64_t> contexts;  // of more than the plan's: the plan's
   for (int64_t context : request.contexts) {

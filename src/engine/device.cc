@@ -56,6 +56,7 @@ CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& r) {
   o.keep_hidden = r.keep_hidden;
   o.tap_layers = r.tap_layers;
   o.hidden_of = r.hidden_of;
+  o.n_devices = r.n_devices;
   if (options.prefill_gemm == "cublas") o.prefill_gemm = CudaOptions::PrefillGemm::kCublas;
   return o;
 }
@@ -66,7 +67,12 @@ Status check_formats(const EngineOptions& o, Device device) {
         "--dtype fp16: the CPU computes in bf16 (FP16 files are converted once at load) or fp32");
   if (device == Device::kCpu && o.prefill_gemm == "cublas")
     return invalid("--prefill-gemm cublas: cuBLAS computes on CUDA devices only; use own");
+  if (device == Device::kCpu && o.tensor_parallel_size > 1)
+    return invalid("--tensor-parallel-size " + std::to_string(o.tensor_parallel_size) +
+                   ": a model is shared by CUDA devices; on the CPU set --threads");
   if (device == Device::kCpu) return {};
+  if (o.tensor_parallel_size > 1 && o.prefill_gemm == "cublas")
+    return invalid("--prefill-gemm cublas serves one device; use own with --tensor-parallel-size");
   if (o.dtype == "fp32")
     return invalid("--dtype fp32: the CUDA kernels compute in fp16 or bf16; use --device cpu");
   for (const std::string& type : {o.quantization, o.draft_quantization})
@@ -85,6 +91,8 @@ Result<Device> choose_device(const EngineOptions& o) {
       return Status(Code::kUnavailable, "--device cuda: " + why + "; use --device cpu");
   }
   if (Status s = check_formats(o, device); !s.ok()) return s;
+  if (device == Device::kCuda)
+    if (Status s = check_cuda_devices(o.tensor_parallel_size); !s.ok()) return s;
   return device;
 }
 
@@ -94,13 +102,14 @@ Result<Device> choose_draft_device(const EngineOptions& o, Device target) {
   EngineOptions draft = o;
   draft.device = o.draft_device;
   draft.quantization = "none";  // of the target
+  draft.tensor_parallel_size = 1;
   if (o.draft_device == "cpu" && o.dtype == "fp16") draft.dtype = "bf16";
   Result<Device> device = choose_device(draft);
   return device.ok() ? device : device.status().within("--draft-device " + o.draft_device);
 }
 
-int64_t available_bytes(Device device) {
-  return device == Device::kCuda ? cuda_free_bytes() : available_memory_bytes();
+int64_t available_bytes(Device device, int32_t n_devices) {
+  return device == Device::kCuda ? cuda_free_bytes(n_devices) : available_memory_bytes();
 }
 
 std::string target_weights(const EngineOptions& o, Device device) {
@@ -119,9 +128,9 @@ Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions
 }
 
 Footprint footprint(Device device, const EngineOptions& options, const ResidentModel& resident,
-                    int32_t n_threads) {
+                    int32_t n_threads, int32_t rank) {
   return device == Device::kCuda ? cuda_footprint(*resident.model, resident.embedding_of,
-                                                  cuda_options(options, resident))
+                                                  cuda_options(options, resident), rank)
                                  : cpu_footprint(*resident.model, resident.embedding_of,
                                                  cpu_options(options, resident), n_threads);
 }

@@ -26,8 +26,8 @@ Result<Device> choose_draft_device(const EngineOptions& options, Device target);
 // Whether the device computes in the formats that the options ask for.
 Status check_formats(const EngineOptions& options, Device device);
 
-// What that device has to give, in bytes.
-int64_t available_bytes(Device device);
+// What that device has to give, in bytes; of several CUDA devices, the one that has least.
+int64_t available_bytes(Device device, int32_t n_devices);
 
 // How the weights of a model are held: "fp32", "bf16", "fp16", "int8" or "int4".
 std::string target_weights(const EngineOptions& options, Device device);
@@ -48,6 +48,7 @@ struct ResidentModel {
   std::vector<int32_t> tap_layers = {};  // which (CpuOptions::tap_layers)
   HiddenStates hidden_of = {};           // a head's: of its target, once that is there
   Device device = Device::kCpu;
+  int32_t n_devices = 1;        // that share it
   bool in_tables = true;        // it has a plane over the target's block tables
   int32_t n_window_blocks = 0;  // that it has besides
 };
@@ -57,8 +58,8 @@ Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions
 // The options of a backend on a CUDA device.
 CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& resident);
 
-// What it will take; of a Model of shapes too.
+// What it will take, of the first of its devices or another one; of a Model of shapes too.
 Footprint footprint(Device device, const EngineOptions& options, const ResidentModel& resident,
-                    int32_t n_threads);
+                    int32_t n_threads, int32_t rank = 0);
 
 }  // namespace pf

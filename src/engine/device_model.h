@@ -18,10 +18,11 @@ struct DeviceModel {
   double tensor_flops_per_s;  // dense, FP16 in, FP32 sums
   double scalar_flops_per_s;  // FP32 outside of the tensor cores
   int32_t n_multiprocessors;
-  double l2_mib;
+  double link_bytes_per_s;  // from the other devices of a host, one way: NVLink, or PCIe
   // Not in any data sheet. Between two kernels of one graph; from the host's launch of a kernel to
-  // its start where the host does not run ahead; a copy to the host and the wait for it.
-  double graph_gap_us, launch_us, round_trip_us;
+  // its start where the host does not run ahead; a copy to the host and the wait for it; the least
+  // that a gather between devices takes.
+  double graph_gap_us, launch_us, round_trip_us, exchange_us;
 
   // What a process finds free: the context of the driver and the kernels' code take their share.
   int64_t free_bytes() const;

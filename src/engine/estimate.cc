@@ -9,15 +9,16 @@ namespace {
 // One multiprocessor can ask for about twice its share of the memory's bandwidth.
 constexpr double kBlocksForBandwidth = 0.5;  // of the multiprocessors
 
-double seconds_of(const kernels::LaunchCost& c, bool in_graph, const DeviceModel& d,
-                  const RooflineShares& s) {
+double seconds_of(const kernels::LaunchCost& c, bool in_graph, int32_t n_devices,
+                  const DeviceModel& d, const RooflineShares& s) {
   const double blocks = static_cast<double>(c.grid[0] * c.grid[1] * c.grid[2]);
   const double busy = std::min(1.0, blocks / (kBlocksForBandwidth * d.n_multiprocessors));
   const double memory = static_cast<double>(c.bytes()) / (d.memory_bytes_per_s * s.memory * busy);
   const double peak =
       c.tensor_cores ? d.tensor_flops_per_s * s.tensor : d.scalar_flops_per_s * s.scalar;
-  // One by one, the host has to issue each; it runs ahead where the kernels are longer.
-  const double least = in_graph ? s.smallest_kernel_us : d.launch_us;
+  // One by one, the host has to issue each, for every device; it runs ahead where the kernels are
+  // longer.
+  const double least = in_graph ? s.smallest_kernel_us : n_devices * d.launch_us;
   return std::max({memory, c.flops / peak, 1e-6 * least}) + 1e-6 * d.graph_gap_us;
 }
 
@@ -48,13 +49,17 @@ Work estimate_work(const LaunchList& list, const DeviceModel& device,
   Work w;
   for (size_t i = 0; i < list.launches().size(); ++i) {
     const kernels::LaunchCost& c = list.launches()[i];
-    w.seconds += seconds_of(c, list.in_graph()[i], device, shares);
+    w.seconds += seconds_of(c, list.in_graph()[i], list.n_devices(), device, shares);
     w.bytes += c.bytes();
     w.flops += c.flops;
   }
   w.n_launches = static_cast<int64_t>(list.launches().size());
   w.seconds += 1e-6 * (static_cast<double>(list.n_copies()) * device.launch_us +
                        static_cast<double>(list.n_waits()) * device.round_trip_us);
+  w.n_exchanges = list.n_exchanges();
+  w.exchanged_bytes = list.exchanged_bytes();
+  w.seconds += 1e-6 * static_cast<double>(w.n_exchanges) * device.exchange_us +
+               static_cast<double>(w.exchanged_bytes) / (device.link_bytes_per_s * shares.link);
   return w;
 }
 

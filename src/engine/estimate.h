@@ -13,17 +13,19 @@ namespace pf {
 // backend would issue (LaunchList). A launch takes the longest of: its bytes at the reachable share
 // of the memory's peak (less where too few blocks of threads ask for them), its FLOPs at the
 // reachable share of the peak that does them, and the least that any kernel takes; and the gap to
-// the next launch. On paper: what it says is to be checked against a device.
+// the next launch. Devices that share a model work at the same time; a gather between them takes
+// its least and its bytes over the link. On paper: what it says is to be checked against a device.
 struct RooflineShares {
-  double memory = 0.88, tensor = 0.70, scalar = 0.50;  // of the data sheet's peaks
+  double memory = 0.88, tensor = 0.70, scalar = 0.50, link = 0.70;  // of the data sheet's peaks
   double smallest_kernel_us = 2.0;
   double host_step_us = 20, host_sequence_us = 0.5;  // scheduling between two steps
 };
 
 struct Work {
   double seconds = 0;
-  int64_t n_launches = 0, bytes = 0;
+  int64_t n_launches = 0, bytes = 0;  // of one device
   double flops = 0;
+  int64_t n_exchanges = 0, exchanged_bytes = 0;  // between devices that share the model
 };
 Work estimate_work(const LaunchList& list, const DeviceModel& device, const RooflineShares& shares);
 

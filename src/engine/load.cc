@@ -156,6 +156,7 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const OpenModels& 
                       : o.draft_length == "rate"   ? LengthRule::kRate
                                                    : LengthRule::kFixed;
   step->speculation_tree = o.speculation_tree;
+  step->speculation_tree_nodes = o.speculation_tree_nodes;
   step->draft_temperature = o.draft_temperature;
   step->has_policy = o.acceptance != "auto";
   step->policy.rule = o.acceptance == "coupled"             ? Acceptance::kCoupled
@@ -189,7 +190,7 @@ Result<MemoryFigures> plan_engine(const EngineOptions& o) {
   if (!device.ok()) return device.status();
   Result<OpenModels> models = open_models(o, *device, Content::kShapes);
   if (!models.ok()) return models.status();
-  int64_t bytes = available_bytes(*device);
+  int64_t bytes = available_bytes(*device, o.tensor_parallel_size);
   Result<MemoryPlan> plan = plan_with(o, *models, bytes);
   if (plan.ok()) return figures_of(o, *plan);
   // What it would take, if it is memory that is missing.
@@ -207,7 +208,7 @@ Result<EngineParts> load_engine(const EngineOptions& o) {
   Result<OpenModels> opened = open_models(o, *device, Content::kWeights);
   if (!opened.ok()) return opened.status();
   const OpenModels& models = *opened;
-  Result<MemoryPlan> plan = plan_with(o, models, available_bytes(*device));
+  Result<MemoryPlan> plan = plan_with(o, models, available_bytes(*device, o.tensor_parallel_size));
   if (!plan.ok()) return plan.status();
 
   EngineParts parts;

@@ -84,6 +84,7 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& d
   plan.blocks_per_sequence = (plan.max_context + kMaxTreeNodes) / options.block_size + 1;
   std::vector<int64_t> block_bytes;
   int64_t all_block_bytes = 0;
+  Footprint other;  // of the target on another device
   for (ResidentModel& r : residents) {
     r.max_context = plan.max_context;
     block_bytes.push_back(0);
@@ -92,6 +93,10 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& d
     plan.parts.push_back({"weights of the " + r.name + " (" + r.weights + ")", f.weight_bytes});
     plan.parts.push_back({"scratch of the " + r.name, f.scratch_bytes});
     if (f.graph_bytes > 0) plan.parts.push_back({"graphs of the " + r.name, f.graph_bytes});
+    if (r.n_devices > 1) {
+      plan.parts.push_back({"set aside for NCCL", f.collective_bytes});
+      other = footprint(device.device, options, r, device.n_threads, 1);
+    }
     if (r.n_window_blocks > 0)
       plan.parts.push_back({"windows of the " + r.name, r.n_window_blocks * f.kv_block_bytes});
     if (r.in_tables) all_block_bytes += block_bytes.back() = f.kv_block_bytes;
@@ -107,6 +112,8 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& d
     if (block_bytes[i] > 0)
       plan.parts.push_back({"KV pool of the " + residents[i].name, plan.n_blocks * block_bytes[i]});
   }
+  plan.other_device_bytes = other.weight_bytes + other.scratch_bytes + other.collective_bytes +
+                            plan.n_blocks * other.kv_block_bytes;
   plan.residents = std::move(residents);
   return plan;
 }

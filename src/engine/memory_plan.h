@@ -17,7 +17,10 @@ struct MemoryPlan {
     std::string name;
     int64_t bytes = 0;
   };
-  std::vector<Part> parts;               // weights, scratch, graphs of each model; then KV pools
+  // Weights, scratch, graphs of each model; then KV pools. Of the first device, where several share
+  // the target: it has the most.
+  std::vector<Part> parts;
+  int64_t other_device_bytes = 0;        // on each of the others
   std::vector<ResidentModel> residents;  // as asked for, with blocks and context filled in
   int64_t max_context = 0;               // tokens of one sequence
   int32_t n_blocks = 0;                  // of block_size tokens, all planes

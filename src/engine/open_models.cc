@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/shard.h"
+#include "batch/draft_shape.h"
 #include "engine/drafter_names.h"
 
 namespace pf {
@@ -12,6 +14,20 @@ Status check_options(const EngineOptions& o) {
     return invalid("--max-num-batched-tokens " + std::to_string(o.max_num_batched_tokens) +
                    " is below --max-num-seqs " + std::to_string(o.max_num_seqs) +
                    ": every running sequence needs a row");
+  int32_t nodes = std::max(
+      o.speculation_tree_nodes,
+      DraftShape{o.speculation_tree}.nodes(static_cast<int32_t>(o.speculation_tree.size())));
+  const char* flag =
+      o.speculation_tree_nodes > 0 ? "--speculation-tree-nodes" : "--speculation-tree";
+  if (o.speculation_tree_nodes > 0 && !o.speculation_tree.empty())
+    return invalid("--speculation-tree and --speculation-tree-nodes: give one of them");
+  if (nodes > kMaxTreeNodes)
+    return invalid(std::string(flag) + ": at most " + std::to_string(kMaxTreeNodes) +
+                   " nodes; the mask of a row has a bit for each");
+  if (nodes >= o.max_num_batched_tokens)
+    return invalid(std::string(flag) + ": " + std::to_string(nodes) +
+                   " nodes and their root do not fit into --max-num-batched-tokens " +
+                   std::to_string(o.max_num_batched_tokens));
   return {};
 }
 
@@ -30,6 +46,10 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const OpenM
     return invalid("--speculation early-exit needs --draft-layers in 1.." +
                    std::to_string(n_layers - 1) + "; the model has " + std::to_string(n_layers) +
                    " (inspect --exit-layers measures them)");
+  if (wants(o, "early-exit") && o.tensor_parallel_size > 1)
+    return invalid(
+        "--speculation early-exit: a model that several devices share has no early exit; name "
+        "another drafter");
   if (wants(o, "model") && !model)
     return invalid(
         head ? "--speculation model: " + head->from.path +
@@ -66,6 +86,10 @@ Status load_models(const EngineOptions& o, Content content, OpenModels* out) {
   if (!target.ok()) return target.status();
   out->target = target.take();
   if (Status s = check_stands_alone(out->target); !s.ok()) return s.within(o.model);
+  if (o.tensor_parallel_size > 1)
+    if (Status s = check_shards(out->target, o.tensor_parallel_size, o.quantization == "int4");
+        !s.ok())
+      return s.within(o.model);
   if (!needs_drafts(o)) return {};
   for (const DraftOption& option : o.drafts)
     if (Status s = add_draft(o, option, content, out); !s.ok()) return s;
@@ -115,7 +139,9 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
     r.tap_layers = tap_layers_of(head->model, target).take();  // check_fits has seen its layers
   }
   r.device = device;
+  r.n_devices = o.tensor_parallel_size;
   std::vector<ResidentModel> all = {r};
+  r.n_devices = 1;
   r.keep_hidden = false;
   r.tap_layers.clear();
   for (size_t i = 0; i < drafts.size(); ++i) {

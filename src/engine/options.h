@@ -30,6 +30,7 @@ struct EngineOptions {
   std::string quantization = "none";        // of the target: none, int8, int4
   std::string device = "auto";              // auto, cpu, cuda
   std::string draft_device = "auto";        // of draft models; auto: the target's
+  int32_t tensor_parallel_size = 1;         // CUDA devices that share the target
   std::string dtype = "auto";               // auto, bf16, fp16, fp32
   std::string kv_cache_dtype = "auto";      // auto: as dtype; int8
   int32_t threads = 0;                      // 0: the CPUs that the process may use
@@ -44,7 +45,8 @@ struct EngineOptions {
   uint64_t seed = 0;  // of requests without one; 0: drawn from the system
   std::vector<std::string> speculation = {"auto"};  // drafters to choose among; "off": none
   int32_t num_speculative_tokens = -1;              // < 0: 10 with adaptive and window, else 5
-  std::vector<int32_t> speculation_tree;            // widths per depth; empty: chains
+  std::vector<int32_t> speculation_tree;            // widths per depth; empty: chains, or
+  int32_t speculation_tree_nodes = 0;               // > 0: trees of so many that grow by gain
   std::string draft_length = "adaptive";            // adaptive, window, rate, fixed
   // auto, rejection, coupled, threshold, threshold-literal, typical
   std::string acceptance = "auto";

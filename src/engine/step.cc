@@ -72,7 +72,7 @@ void Step::propose_with(int32_t drafter) {
     task.deepest =
         static_cast<int32_t>(std::min<int64_t>({kMaxTreeNodes, n_allowed(*planned.sequence) - 1,
                                                 d.max_context() - planned.sequence->n_tokens()}));
-    if (task.n_draft > 0) task.widths = widths_of(*planned.sequence, drafter);
+    if (task.n_draft > 0) task.shape = shape_of(*planned.sequence, drafter);
     task.policy = rows_[r].policy;
     task.params = params;
     tasks_.push_back(task);

@@ -66,8 +66,8 @@ class Step {
   void count_recomputed(int64_t from, int64_t to, int64_t* high, int64_t* total) const;
   AcceptPolicy policy_of(const Request& r) const;
   double accept_rate() const { return length_.acceptance().rate(); }
-  std::span<const int32_t> widths_of(const Sequence& s, int32_t drafter);
-  static int32_t tree_nodes(std::span<const int32_t> widths, int32_t depth);
+  int32_t chain_length(const SpeculationParams& params) const;
+  DraftShape shape_of(const Sequence& s, int32_t drafter);
   int64_t n_allowed(const Sequence& s) const;  // tokens that request and context still allow
   void check_limits(int64_t now_us);
   void end_all(const Live& live, uint32_t bits, FinishReason reason);

@@ -55,7 +55,7 @@ void Step::wish(int64_t now_us) {
   length_.plan(outlook(), asks_);
   for (size_t i = 0; i < asks_.size(); ++i) {
     const DraftAsk& ask = asks_[i];
-    wishes_[asked_[i]].n_draft = ask.widths.empty() ? ask.depth : tree_nodes(ask.widths, ask.depth);
+    wishes_[asked_[i]].n_draft = ask.shape.nodes(ask.depth);
   }
 }
 
@@ -64,12 +64,9 @@ void Step::add_offers(Sequence* s, size_t wish, int64_t now_us) {
   const SpeculationParams& p = s->request->speculation;
   s->drafter = DrafterChoice::kNobody;
   bool fixed = p.mode == SpeculationParams::Mode::kFixed;
-  int32_t server = parts_.num_speculative_tokens;
   if (!speculates_ || p.mode == SpeculationParams::Mode::kOff || parts_.drafters.size() == 0)
     return;
-  int32_t depth = fixed                   ? p.n_draft_tokens
-                  : p.n_draft_tokens >= 0 ? std::min(server, p.n_draft_tokens)
-                                          : server;
+  int32_t depth = chain_length(p);
   DraftAsk ask;
   ask.fixed = fixed;
   if (depth <= 0 && !fixed) return;
@@ -86,11 +83,10 @@ void Step::add_offers(Sequence* s, size_t wish, int64_t now_us) {
     if (ask.match == 0) continue;
     Drafter& drafter = parts_.drafters[ask.drafter];
     ask.history = &s->drafts[static_cast<size_t>(ask.drafter)];
-    ask.widths = widths_of(*s, ask.drafter);
-    int64_t levels = ask.widths.empty() ? depth : static_cast<int64_t>(ask.widths.size());
+    ask.shape = shape_of(*s, ask.drafter);
     // The last token that may come is never drafted: the round ends with the target's own.
-    ask.max_depth = static_cast<int32_t>(
-        std::min({levels, n_allowed(*s) - 1, drafter.max_context() - s->n_tokens()}));
+    ask.max_depth = static_cast<int32_t>(std::min<int64_t>(
+        {ask.shape.full_depth(depth), n_allowed(*s) - 1, drafter.max_context() - s->n_tokens()}));
     if (ask.max_depth <= 0) continue;
     ask.lag = s->decoding() ? drafter.lag(*s) : 0;
     offers_.push_back(ask);
@@ -114,7 +110,7 @@ void Step::choose_drafters() {
     s->draft_match = pick.match;
     wish.draft_lag = pick.lag;
     if (pick.fixed) {
-      wish.n_draft = pick.widths.empty() ? pick.max_depth : tree_nodes(pick.widths, pick.max_depth);
+      wish.n_draft = pick.shape.nodes(pick.max_depth);
     } else if (s->decoding()) {
       asks_.push_back(pick);
       asked_.push_back(offered_[i].wish);
@@ -160,8 +156,11 @@ void Step::learn_costs() {
     auto d = static_cast<size_t>(s->drafter);
     rounds_.push_back({&s->drafts[d], s->drafter, s->draft_match, tree.depth(), result.n_accepted});
     std::vector<int32_t>& passes = draft_passes_[d];
-    passes.resize(std::max(passes.size(), static_cast<size_t>(tree.depth())), 0);
+    // A level that was looked at and cut again was a pass too.
+    auto n_passes = static_cast<size_t>(std::max(tree.depth(), tree.n_grown_levels));
+    passes.resize(std::max(passes.size(), n_passes), 0);
     for (int32_t depth : tree.depths) ++passes[static_cast<size_t>(depth - 1)];
+    for (size_t p = static_cast<size_t>(tree.depth()); p < n_passes; ++p) ++passes[p];
     if (tree.size() > 0) passes[0] += row.n_draft_fed - 1;
   }
   int64_t now_us = clock_.now_us();

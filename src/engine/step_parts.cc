@@ -55,19 +55,23 @@ AcceptPolicy Step::policy_of(const Request& r) const {
   return policy;
 }
 
-std::span<const int32_t> Step::widths_of(const Sequence& s, int32_t drafter) {
-  const SpeculationParams& p = s.request->speculation;
-  if (!p.tree.empty()) return p.tree;
-  if (p.mode == SpeculationParams::Mode::kFixed) return {};  // exactly so many, in a chain
-  std::span<const int32_t> own = parts_.drafters[drafter].own_shape();
-  if (!own.empty()) return own;
-  return parts_.speculation_tree;
+// Levels that a draft may have where its shape does not say it.
+int32_t Step::chain_length(const SpeculationParams& p) const {
+  if (p.mode == SpeculationParams::Mode::kFixed) return p.n_draft_tokens;
+  int32_t server = parts_.num_speculative_tokens;
+  return p.n_draft_tokens >= 0 ? std::min(server, p.n_draft_tokens) : server;
 }
 
-int32_t Step::tree_nodes(std::span<const int32_t> widths, int32_t depth) {
-  int32_t level = 1, total = 0;
-  for (int32_t d = 0; d < depth; ++d) total += level *= widths[static_cast<size_t>(d)];
-  return total;
+DraftShape Step::shape_of(const Sequence& s, int32_t drafter) {
+  const SpeculationParams& p = s.request->speculation;
+  if (!p.tree.empty()) return {p.tree};
+  if (p.tree_nodes > 0) return DraftShape::grown(p.tree_nodes, chain_length(p));
+  if (p.mode == SpeculationParams::Mode::kFixed) return {};  // exactly so many, in a chain
+  std::span<const int32_t> own = parts_.drafters[drafter].own_shape();
+  if (!own.empty()) return {own};
+  if (parts_.speculation_tree_nodes > 0)
+    return DraftShape::grown(parts_.speculation_tree_nodes, chain_length(p));
+  return {parts_.speculation_tree};
 }
 
 void Step::commit_catchup(const PlannedSequence& planned) {

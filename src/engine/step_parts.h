@@ -31,7 +31,8 @@ struct StepParts {
   // How busy the device is, in percent, by somebody who knows; nothing: by the rows of the step.
   std::function<std::optional<double>(int64_t now_us)> utilisation;
   bool dynamic_alpha = false;             // for threshold rules without an alpha of their own
-  std::vector<int32_t> speculation_tree;  // widths; empty: chains
+  std::vector<int32_t> speculation_tree;  // widths; empty: chains, or
+  int32_t speculation_tree_nodes = 0;     // > 0: trees of at most so many nodes that grow by gain
   float draft_temperature = -1;           // < 0: the request's
   bool has_policy = false;                // `policy` instead of auto
   AcceptPolicy policy;

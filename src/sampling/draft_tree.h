@@ -29,6 +29,9 @@ struct DraftTree {
   std::vector<int32_t> q_end;    // siblings drawn without replacement share one range
   std::vector<float> scores;  // the draft's softmax score of the token, for rules with a threshold
   std::vector<TokenProbability> q_entries;  // sums to 1 over a range; each token at most once
+  // Of a tree that was pruned after it had grown (sampling/grown_tree.h): the levels that were
+  // looked at. Its draft has fed other nodes, too. 0: what was fed lies in node order.
+  int32_t n_grown_levels = 0;
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t depth() const { return depths.empty() ? 0 : depths.back(); }  // nodes are level by level
@@ -43,6 +46,7 @@ struct DraftTree {
     q_end.clear();
     q_entries.clear();
     scores.clear();
+    n_grown_levels = 0;
   }
   // A node whose q is the entries added since `q_first`, or one-hot when there are none.
   // Requires: size() < kMaxTreeNodes, parent < size().

@@ -17,35 +17,6 @@ size_t pick(const std::vector<TokenProbability>& q, double u) {
   return i;
 }
 
-// q of the position, ranked as the children are to be taken. Several children of a greedy request
-// are ranked by its likeliest tokens.
-std::vector<TokenProbability> rank(const GrowthPoint& at,
-                                   std::span<const TokenProbability> top_logits,
-                                   const DraftTree& tree) {
-  std::vector<int32_t> path;
-  for (int32_t n = at.node; n >= 0; n = tree.parents[static_cast<size_t>(n)])
-    path.push_back(tree.tokens[static_cast<size_t>(n)]);
-  if (at.counts)
-    for (int32_t t : path) at.counts->add_output(t);
-  SamplingParams params = *at.params;
-  if (params.greedy()) params.temperature = 1;
-  RowRules rules{&params, at.counts, {}};
-  if (at.n_generated < at.stop->min_new_tokens) rules.banned = at.stop->end_ids;
-  std::vector<TokenProbability> q;
-  make_draft_distribution(rules, top_logits, &q);
-  if (at.counts)
-    for (int32_t t : path) at.counts->remove_output(t);
-  if (!at.coupled || at.params->greedy()) return q;
-  std::vector<std::pair<float, TokenProbability>> scored;
-  for (const TokenProbability& e : q)
-    scored.push_back(
-        {log_positive(std::max(e.probability, 1e-37f)) + gumbel(at.key, at.position, e.token), e});
-  std::stable_sort(scored.begin(), scored.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  for (size_t i = 0; i < q.size(); ++i) q[i] = scored[i].second;
-  return q;
-}
-
 // A draw of q by way of the cheap token x, which was drawn from `from` (empty: it is the only one):
 // x itself, or one of what q has beyond it. Says whether x was kept.
 bool judge(const std::vector<TokenProbability>& q, int32_t x,
@@ -73,9 +44,41 @@ bool judge(const std::vector<TokenProbability>& q, int32_t x,
 
 }  // namespace
 
+// Several children of a greedy request are ranked by its likeliest tokens.
+std::vector<TokenProbability> ranked(const GrowthPoint& at,
+                                     std::span<const TokenProbability> top_logits,
+                                     const DraftTree& tree) {
+  std::vector<int32_t> path;
+  for (int32_t n = at.node; n >= 0; n = tree.parents[static_cast<size_t>(n)])
+    path.push_back(tree.tokens[static_cast<size_t>(n)]);
+  if (at.counts)
+    for (int32_t t : path) at.counts->add_output(t);
+  SamplingParams params = *at.params;
+  if (params.greedy()) params.temperature = 1;
+  RowRules rules{&params, at.counts, {}};
+  if (at.n_generated < at.stop->min_new_tokens) rules.banned = at.stop->end_ids;
+  std::vector<TokenProbability> q;
+  make_draft_distribution(rules, top_logits, &q);
+  if (at.counts)
+    for (int32_t t : path) at.counts->remove_output(t);
+  if (!at.coupled || at.params->greedy()) return q;
+  std::vector<std::pair<float, TokenProbability>> scored;
+  for (const TokenProbability& e : q)
+    scored.push_back(
+        {log_positive(std::max(e.probability, 1e-37f)) + gumbel(at.key, at.position, e.token), e});
+  std::stable_sort(scored.begin(), scored.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (size_t i = 0; i < q.size(); ++i) q[i] = scored[i].second;
+  return q;
+}
+
 int32_t add_children(const GrowthPoint& at, std::span<const TokenProbability> top_logits,
                      int32_t n_children, DraftTree* tree) {
-  std::vector<TokenProbability> q = rank(at, top_logits, *tree);
+  return add_ranked(at, ranked(at, top_logits, *tree), n_children, tree);
+}
+
+int32_t add_ranked(const GrowthPoint& at, std::vector<TokenProbability> q, int32_t n_children,
+                   DraftTree* tree) {
   bool drawn = !at.params->greedy() && !at.coupled;
   int32_t first_q = static_cast<int32_t>(tree->q_entries.size());
   if (drawn) tree->q_entries.insert(tree->q_entries.end(), q.begin(), q.end());
@@ -103,7 +106,7 @@ int32_t filter_chain(const FilterInput& in, DraftTree* tree) {
   int32_t n = 0;
   for (bool kept = true; kept && n < in.max_nodes; ++n) {
     if (in.rows[static_cast<size_t>(n)].empty()) break;
-    std::vector<TokenProbability> q = rank(at, in.rows[static_cast<size_t>(n)], *tree);
+    std::vector<TokenProbability> q = ranked(at, in.rows[static_cast<size_t>(n)], *tree);
     if (q.empty()) break;
     auto u = [&](uint32_t i) {
       return noise_uniform(at.key, at.position, Purpose::kDraft, ordinal + i);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "sampling/distribution.h"
 #include "sampling/draft_tree.h"
@@ -25,6 +26,14 @@ struct GrowthPoint {
 // are never depends on what is drawn. Returns how many were added.
 int32_t add_children(const GrowthPoint& at, std::span<const TokenProbability> top_logits,
                      int32_t n_children, DraftTree* tree);
+
+// The two halves of it. q of the position behind the node, in the order in which its children are
+// to be taken, or drawn from.
+std::vector<TokenProbability> ranked(const GrowthPoint& at,
+                                     std::span<const TokenProbability> top_logits,
+                                     const DraftTree& tree);
+int32_t add_ranked(const GrowthPoint& at, std::vector<TokenProbability> q, int32_t n_children,
+                   DraftTree* tree);
 
 // A cheap draft's chain judged by a better draft as the target judges drafts: its tokens are kept
 // while u < q(x) / cheap q(x), then comes one token of what is left, or one more when all are kept.

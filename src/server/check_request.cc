@@ -114,15 +114,29 @@ void check_output(const wire::Output& o, Border* b) {
   b->require(o.min_chunk_ms() <= kMaxMinChunkMs, "output.min_chunk_ms", "must be in 0..10000");
 }
 
-bool fits_tree(const wire::Speculation& s) {
+bool fits_tree(const wire::Speculation& s, int32_t max_nodes) {
   uint64_t level = 1, nodes = 0;
   for (uint32_t width : s.tree()) {
     if (width < 1 || width > static_cast<uint32_t>(kMaxTreeNodes)) return false;
     level *= width;
     nodes += level;
-    if (nodes > static_cast<uint64_t>(kMaxTreeNodes)) return false;
+    if (nodes > static_cast<uint64_t>(max_nodes)) return false;
   }
   return true;
+}
+
+void check_tree(const wire::Speculation& s, Border* b) {
+  const int32_t most = b->model().max_tree_nodes();
+  const std::string limit = std::to_string(most) + " nodes (a row's mask has " +
+                            std::to_string(kMaxTreeNodes) + ", and a step " +
+                            std::to_string(b->model().max_num_batched_tokens) + " rows)";
+  b->require(fits_tree(s, most), "speculation.tree",
+             "must have widths >= 1, w1 + w1 w2 + ... at most " + limit);
+  b->require(s.tree_size() <= kMaxDraftTokens, "speculation.tree", "must be at most 16 deep");
+  b->require(s.tree_nodes() <= static_cast<uint32_t>(most), "speculation.tree_nodes",
+             "must be at most " + limit);
+  b->require(s.tree_nodes() == 0 || s.tree_size() == 0, "speculation.tree_nodes",
+             "goes without speculation.tree");
 }
 
 bool is_resident(std::string_view drafter, const ServedModel& model) {
@@ -140,7 +154,7 @@ void check_drafters(const wire::Speculation& s, Border* b) {
   bool fixed = s.mode() == wire::Speculation::FIXED;
   bool shaped = s.has_num_draft_tokens() || s.tree_size() > 0;
   b->require(!fixed || shaped, "speculation.num_draft_tokens",
-             "is needed with mode FIXED (0..16), or a tree");
+             "is needed with mode FIXED (0..16), or a tree of given widths");
   bool drafts = s.tree_size() > 0 || s.num_draft_tokens() > 0;
   b->require(!(fixed && drafts) || !known.empty(), "speculation.mode",
              "FIXED cannot be honoured: this server runs without a drafter");
@@ -153,9 +167,7 @@ void check_speculation(const wire::Speculation& s, Border* b) {
   if (s.has_num_draft_tokens())
     b->require(s.num_draft_tokens() <= kMaxDraftTokens, "speculation.num_draft_tokens",
                "must be in 0..16");
-  b->require(fits_tree(s), "speculation.tree",
-             "must have widths >= 1 and at most 64 nodes (w1 + w1 w2 + ...)");
-  b->require(s.tree_size() <= kMaxDraftTokens, "speculation.tree", "must be at most 16 deep");
+  check_tree(s, b);
   check_drafters(s, b);
   bool threshold = s.acceptance() == wire::Speculation::THRESHOLD ||
                    s.acceptance() == wire::Speculation::THRESHOLD_LITERAL;

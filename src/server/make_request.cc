@@ -87,6 +87,7 @@ SpeculationParams speculation_of(const wire::Speculation& s) {
   if (s.has_num_draft_tokens()) p.n_draft_tokens = static_cast<int32_t>(s.num_draft_tokens());
   if (p.n_draft_tokens == 0) p.mode = Mode::kOff;
   p.tree.assign(s.tree().begin(), s.tree().end());
+  p.tree_nodes = static_cast<int32_t>(s.tree_nodes());
   p.auto_acceptance = s.acceptance() <= wire::Speculation::ACCEPT_AUTO;
   p.policy.rule = rule_of(s.acceptance());
   p.has_alpha = s.has_alpha();

@@ -76,7 +76,7 @@ void describe(const ServedModel& model, wire::ModelInfo* out) {
   limits->set_max_n(kMaxN);
   limits->set_max_top_logprobs(kMaxTopLogprobs);
   limits->set_max_draft_tokens(kMaxDraftTokens);
-  limits->set_max_tree_nodes(kMaxTreeNodes);
+  limits->set_max_tree_nodes(static_cast<uint32_t>(model.max_tree_nodes()));
 }
 
 }  // namespace pf

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "engine/engine.h"
+#include "sampling/draft_tree.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -35,6 +37,8 @@ struct ServedModel {
   uint64_t seed = 0;  // of requests without one; 0: drawn from the system
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0, max_queue = 0;
 
+  // A tree and its root are rows of one step.
+  int32_t max_tree_nodes() const { return std::min(kMaxTreeNodes, max_num_batched_tokens - 1); }
   int32_t default_max_new_tokens() const {
     return defaults.max_new_tokens.value_or(kDefaultMaxNewTokens);
   }

@@ -75,7 +75,7 @@ void CascadeDrafter::ask_cheap(std::span<const DraftTask> tasks) {
     if (tasks[t].n_draft <= 0) continue;
     DraftTask task = tasks[t];
     task.n_draft = tasks[t].depth() - 1;
-    task.widths = {};
+    task.shape = {};
     if (has_plane(*cheap_)) {
       const Sequence& s = *task.sequence;
       int64_t filled = s.table.filled[static_cast<size_t>(cheap_->plane())];

@@ -85,13 +85,12 @@ DepthCandidate DraftLength::candidate_of(const DraftAsk& ask, const DraftHistory
   acceptance_.estimate(history, ask.drafter, ask.match,
                        std::span(c.reach).first(static_cast<size_t>(std::max(0, c.max_depth))));
   float reach = 1;
-  int32_t level = 1, total = 0;
-  for (int32_t d = 0; d < c.max_depth; ++d) {
+  for (int32_t d = 0, total = 0; d < c.max_depth; ++d) {
     auto i = static_cast<size_t>(d);
     reach = c.reach[i] *= reach;
-    if (!ask.widths.empty()) level *= ask.widths[i];
-    c.n_nodes[i] = level;
-    if ((total += level) > kMaxTreeNodes) c.max_depth = d;
+    const int32_t n = ask.shape.nodes(d + 1);
+    c.n_nodes[i] = n - total;
+    if ((total = n) > kMaxTreeNodes) c.max_depth = d;
   }
   return c;
 }

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "batch/draft_shape.h"
 #include "speculation/acceptance_model.h"
 #include "speculation/draft_depths.h"
 #include "speculation/length_rules.h"
@@ -25,14 +26,14 @@ struct DraftLengthOptions {
 struct DraftAsk {
   DraftHistory* history = nullptr;  // of this sequence with this drafter
   int32_t drafter = 0;
-  int32_t match = 0;                     // Drafter::match_length
-  int32_t max_depth = 0;                 // what request, context and drafter allow
-  std::span<const int32_t> widths = {};  // of the tree; empty: a chain
-  int64_t lag = 0;                       // committed tokens that the drafter's plane lacks
-  float weight = 1;                      // worth of its tokens, see weight_of_slack
-  bool fixed = false;                    // max_depth exactly, whatever the rule
-  int64_t n_left = INT64_MAX;            // tokens that may come
-  int32_t least_depth = 0;               // what is drafted even where it does not pay
+  int32_t match = 0;      // Drafter::match_length
+  int32_t max_depth = 0;  // what request, context and drafter allow
+  DraftShape shape = {};
+  int64_t lag = 0;             // committed tokens that the drafter's plane lacks
+  float weight = 1;            // worth of its tokens, see weight_of_slack
+  bool fixed = false;          // max_depth exactly, whatever the rule
+  int64_t n_left = INT64_MAX;  // tokens that may come
+  int32_t least_depth = 0;     // what is drafted even where it does not pay
   int32_t depth = 0;
 };
 

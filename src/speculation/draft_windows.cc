@@ -152,6 +152,7 @@ void DraftWindows::note(const Sequence& s, const Job& job, const DraftTree& tree
   if (w.filled < static_cast<int64_t>(w.tokens.size())) return;
   // Nodes lie behind the committed tokens in node order, so those of a chain lie as a text does;
   // those of the last level were proposed and not fed.
+  if (tree.n_grown_levels > 0) return;  // others lay between them
   for (int32_t i = 0; i < tree.size(); ++i) {
     auto n = static_cast<size_t>(i);
     if (tree.parents[n] != i - 1 || tree.depths[n] == tree.depth()) break;

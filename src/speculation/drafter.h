@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "batch/draft_shape.h"
 #include "batch/sequence.h"
 #include "sampling/draft_tree.h"
 
@@ -12,9 +13,9 @@ namespace pf {
 // One sequence that this drafter serves in this step.
 struct DraftTask {
   const Sequence* sequence = nullptr;
-  int32_t n_draft = 0;              // nodes allowed; 0: only catch up
-  int32_t n_catchup = 0;            // with n_draft == 0: committed tokens to run in the draft plane
-  std::span<const int32_t> widths;  // empty: a chain
+  int32_t n_draft = 0;    // nodes allowed; 0: only catch up
+  int32_t n_catchup = 0;  // with n_draft == 0: committed tokens to run in the draft plane
+  DraftShape shape = {};
   AcceptPolicy policy;
   const SamplingParams* params = nullptr;  // the draft's: temperature may differ from the request's
   int32_t deepest = kMaxTreeNodes;         // levels that request and contexts allow
@@ -22,13 +23,7 @@ struct DraftTask {
   // Levels that n_draft nodes of this shape have; one that is begun counts. Whoever proposes a
   // chain where a tree was asked for goes no deeper: positions behind that may be beyond the
   // context.
-  int32_t depth() const {
-    if (widths.empty()) return n_draft;
-    int32_t depth = 0;
-    for (int32_t level = 1, n = 0; n < n_draft && depth < static_cast<int32_t>(widths.size());)
-      n += level *= widths[static_cast<size_t>(depth++)];
-    return depth;
-  }
+  int32_t depth() const { return shape.depth(n_draft); }
 };
 
 // What the target has computed for one sequence in this step, once its tokens are committed.

@@ -123,7 +123,7 @@ bool ModelDrafter::take_ahead(const DraftTask& task, const DraftWindows::Job& du
   Ahead& a = it->second;
   const std::vector<int32_t>& tokens = task.sequence->tokens;
   // Only the root is due, which was fed then, unless the window has moved on since.
-  bool fits = task.n_draft > 0 && task.widths.empty() && due.committed.size() == 1 &&
+  bool fits = task.n_draft > 0 && task.shape.is_chain() && due.committed.size() == 1 &&
               a.next.size() > 0 &&
               a.n_tokens + static_cast<int64_t>(a.expected.size()) == task.sequence->n_tokens() &&
               std::equal(a.expected.begin(), a.expected.end(), tokens.begin() + a.n_tokens);
@@ -143,7 +143,7 @@ bool ModelDrafter::take_ahead(const DraftTask& task, const DraftWindows::Job& du
 }
 
 void ModelDrafter::remember(const DraftTask& task, const DraftTree& tree) {
-  if (tree.size() == 0 || !task.widths.empty()) return;
+  if (tree.size() == 0 || !task.shape.is_chain()) return;
   Ahead& a = ahead_[task.sequence->order];
   a.sequence = task.sequence;
   a.proposed = tree;
@@ -260,6 +260,7 @@ int64_t ModelDrafter::filled_after(const DraftTree& tree, std::span<const int32_
   // in node order; as far as the accepted path lies in that order too, its K and V are in place,
   // and what a branch moved is fed again with the next proposal.
   int64_t n_placed = 0;
+  if (tree.n_grown_levels > 0) return n_tokens;  // others lay between them
   for (size_t j = 0; j < path.size(); ++j) {
     bool fed = tree.depths[static_cast<size_t>(path[j])] < tree.depth();
     if (!fed || path[j] != static_cast<int32_t>(j)) break;

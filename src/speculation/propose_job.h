@@ -14,7 +14,8 @@ inline ProposeJob propose_job(const DraftTask& task, int64_t base) {
   job.base = base;
   job.blocks = s.table.blocks;
   job.n_draft = task.n_draft;
-  job.widths = task.widths;
+  job.widths = task.shape.widths;
+  if (task.n_draft > 0 && task.shape.grows()) job.grown_levels = task.depth();
   job.policy = task.policy;
   job.params = task.params;
   job.stop = &s.request->stop;

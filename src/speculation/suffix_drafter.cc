@@ -70,7 +70,7 @@ void SuffixDrafter::grow(const DraftTask& task, const Own& own, const Shared* sh
     std::reverse(context_.begin(), context_.end());
     Match m = find(own, shared, context_);
     if (m.index == nullptr) continue;
-    int32_t width = task.widths.empty() ? 1 : task.widths[static_cast<size_t>(depth)];
+    int32_t width = task.shape.widths.empty() ? 1 : task.shape.widths[static_cast<size_t>(depth)];
     m.index->followers(std::span(context_).last(static_cast<size_t>(m.length)),
                        std::min(width, task.n_draft - tree->size()), &followers_);
     for (int32_t t : followers_) tree->add_one_hot(t, parent);

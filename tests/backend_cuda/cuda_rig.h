@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "backend/cuda/cuda_backend.h"
 #include "backend/tiny_model.h"
 #include "base/dtype.h"
@@ -69,6 +71,18 @@ struct CudaRig {
   int64_t V = 0;
   int32_t n_blocks = 0;
 };
+
+// The root mean square of the differences over that of the logits.
+inline double relative_noise(const std::vector<std::vector<float>>& got,
+                             const std::vector<std::vector<double>>& want) {
+  double differences = 0, squares = 0;
+  for (size_t p = 0; p < got.size(); ++p)
+    for (size_t i = 0; i < got[p].size(); ++i) {
+      differences += std::pow(static_cast<double>(got[p][i]) - want[p][i], 2);
+      squares += want[p][i] * want[p][i];
+    }
+  return std::sqrt(differences / squares);
+}
 
 inline std::vector<int32_t> text_of(int32_t n, int32_t seed = 0) {
   std::vector<int32_t> t;

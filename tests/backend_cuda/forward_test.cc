@@ -1,27 +1,14 @@
 // Truth: a transformer written out in float64 (tests/backend/tiny_model.h); and bit equality
 // between all ways to compute one row (invariant 7 of the step), on the PTX machine.
-#include <cmath>
-
 #include "backend/cpu/cpu_backend.h"
 #include "backend_cuda/cuda_rig.h"
+#include "backend_cuda/peer_gather.h"
 #include "sampling/draft_tree.h"
 
 namespace pf {
 namespace {
 
 using Numbers = CudaOptions::Numbers;
-
-// The root mean square of the differences over that of the logits.
-double relative_noise(const std::vector<std::vector<float>>& got,
-                      const std::vector<std::vector<double>>& want) {
-  double differences = 0, squares = 0;
-  for (size_t p = 0; p < got.size(); ++p)
-    for (size_t i = 0; i < got[p].size(); ++i) {
-      differences += std::pow(static_cast<double>(got[p][i]) - want[p][i], 2);
-      squares += want[p][i] * want[p][i];
-    }
-  return std::sqrt(differences / squares);
-}
 
 TEST(CudaForward, MatchesTheDefinition) {
   // A rounding to b bits behind the point is off by 2^-b / sqrt(12) of its power of two at the root
@@ -85,16 +72,27 @@ TEST(CudaForward, Int8KvIsTheCpusToTheNoiseOfF16) {
 }
 
 // Rows of the same text, however they come: one pass, chunks, single tokens, beside others.
-enum class Kind { kBf16, kInt4, kInt8Kv };
+enum class Kind { kBf16, kInt4, kInt8Kv, kTwoDevices, kFourDevices, kTwoDevicesPacked };
 class CudaBits : public testing::TestWithParam<Kind> {
  protected:
   static CudaOptions options() {
-    return {.int8_kv = GetParam() == Kind::kInt8Kv, .int4 = GetParam() == Kind::kInt4};
+    const Kind kind = GetParam();
+    const bool packed = kind == Kind::kTwoDevicesPacked;
+    CudaOptions o{.int8_kv = packed || kind == Kind::kInt8Kv,
+                  .int4 = packed || kind == Kind::kInt4};
+    return kind == Kind::kFourDevices            ? on_devices(4, o)
+           : packed || kind == Kind::kTwoDevices ? on_devices(2, o)
+                                                 : o;
+  }
+  static Model model() {
+    TinyShape shape = cuda_shape();
+    shape.ffn = 128;  // whole groups of 32 for two devices
+    return bf16_model(shape);
   }
 };
 
 TEST_P(CudaBits, ChunksDecodeAndNeighboursGiveTheBitsOfOnePass) {
-  Model m = bf16_model(cuda_shape());
+  Model m = model();
   CudaRig rig(m, options());
   std::vector<int32_t> t = text_of(70);
   auto table = rig.table(9, 3), other = rig.table(9, 100);
@@ -119,7 +117,7 @@ TEST_P(CudaBits, ChunksDecodeAndNeighboursGiveTheBitsOfOnePass) {
 }
 
 TEST_P(CudaBits, TreeNodesHaveTheBitsOfTheirChains) {
-  Model m = bf16_model(cuda_shape());
+  Model m = model();
   CudaRig rig(m, options());
   std::vector<int32_t> t = text_of(61);  // the tree's paths cross the tile at 64
   DraftTree tree;
@@ -151,7 +149,7 @@ TEST_P(CudaBits, TreeNodesHaveTheBitsOfTheirChains) {
 }
 
 TEST_P(CudaBits, SharedPrefixMovedPathsAndCopiedBlocks) {
-  Model m = bf16_model(cuda_shape());
+  Model m = model();
   CudaRig rig(m, options());
   std::vector<int32_t> t = text_of(24);
   auto table = rig.table(6, 0);
@@ -194,12 +192,15 @@ TEST_P(CudaBits, SharedPrefixMovedPathsAndCopiedBlocks) {
   EXPECT_EQ(moved[0], rig.logits(1)[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Held, CudaBits, testing::Values(Kind::kBf16, Kind::kInt4, Kind::kInt8Kv),
-                         [](const auto& info) {
-                           return info.param == Kind::kBf16   ? "Bf16"
-                                  : info.param == Kind::kInt4 ? "Int4"
-                                                              : "Int8Kv";
-                         });
+std::string name_of(const testing::TestParamInfo<Kind>& info) {
+  static constexpr const char* kNames[] = {"Bf16",       "Int4",        "Int8Kv",
+                                           "TwoDevices", "FourDevices", "TwoDevicesPacked"};
+  return kNames[static_cast<int>(info.param)];
+}
+INSTANTIATE_TEST_SUITE_P(Held, CudaBits,
+                         testing::Values(Kind::kBf16, Kind::kInt4, Kind::kInt8Kv, Kind::kTwoDevices,
+                                         Kind::kFourDevices, Kind::kTwoDevicesPacked),
+                         name_of);
 
 TEST(CudaForward, RefusesShapesThatNoKernelServes) {
   ThreadPool pool(1);

@@ -125,6 +125,7 @@ TEST(Config, WrongValuesSayWhereInOneLine) {
            {{"--max-num-seqs", "99999999999999999999"}, {}, "", "--max-num-seqs"},
            {{"--device", "tpu"}, {}, "", "{auto,cpu,cuda}"},
            {{"--speculation-tree", "8,8,8"}, {}, "", "64"},
+           {{"--speculation-tree-nodes", "65"}, {}, "", "64"},
            {{"--gpu-memory-utilization", "nan"}, {}, "", "0.01..1"},
            {{"--drain-timeout", "30"}, {}, "", "30s"},
            {{}, {"PILOTFISH_ENABLE_PREFIX_CACHING=maybe"}, "", "PILOTFISH_ENABLE_PREFIX_CACHING"},

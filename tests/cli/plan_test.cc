@@ -15,13 +15,14 @@ struct Planned {
   MemoryPlan plan;
 };
 
-std::unique_ptr<Planned> plan_for(const std::string& draft) {
+std::unique_ptr<Planned> plan_for(const std::string& draft, int32_t n_devices = 1) {
   EngineOptions o;
   o.model = "llama-3.1-8b";
   o.drafts = {{"", draft}};
   o.speculation = {"model"};
   o.dtype = "fp16";
   o.max_prefix_len = 131072;
+  o.tensor_parallel_size = n_devices;
   auto out = std::make_unique<Planned>();
   Result<OpenModels> models = open_models(o, Device::kCuda, Content::kShapes);
   EXPECT_TRUE(models.ok()) << models.status().message();
@@ -65,6 +66,53 @@ TEST(Plan, PartsAreThoseOfTheModels) {
   nlohmann::json json = to_json(plan);
   EXPECT_EQ(json["parts"].size(), 8u);
   EXPECT_EQ(json["total_bytes"].get<int64_t>(), plan.total_bytes());
+}
+
+// Two devices: of 6.98e9 weights of the layers and 0.525e9 of the head each has a half, the
+// embedding (0.525e9), norms and RoPE whole; of 8 KV heads 4. The draft is on the first alone.
+TEST(Plan, TwoDevicesHaveHalfOfTheTargetEach) {
+  auto p = plan_for("llama-3.2-1b", 2), one = plan_for("llama-3.2-1b");
+  const MemoryPlan& plan = p->plan;
+  ASSERT_EQ(plan.parts.size(), 8u);  // no graphs of the target
+  EXPECT_EQ(plan.parts[0].bytes,
+            2 * (6'979'321'856 / 2 + 525'336'576 / 2 + 525'336'576) + 4 * 266'240 + 4 * 64);
+  EXPECT_EQ(plan.parts[2].name, "set aside for NCCL");
+  EXPECT_EQ(plan.parts[3].bytes, one->plan.parts[3].bytes);  // the draft's weights
+  EXPECT_EQ(plan.parts[6].bytes, plan.n_blocks * int64_t{16} * 65536);
+  EXPECT_EQ(plan.parts[7].bytes, plan.n_blocks * int64_t{16} * 32768);
+  EXPECT_EQ(plan.kv_bytes_per_token, 65536 + 32768);
+  int64_t draft = plan.parts[7].bytes;
+  for (size_t i : {3u, 4u, 5u}) draft += plan.parts[i].bytes;
+  // The first judges, besides: 65 rows of 128,256 logits, put together and as residuals.
+  EXPECT_GT(plan.total_bytes() - draft, plan.other_device_bytes);
+  EXPECT_NEAR(static_cast<double>(plan.total_bytes() - draft - plan.other_device_bytes),
+              2.0 * 65 * 128256 * 4, 1 << 20);
+  EXPECT_EQ(to_json(plan)["devices"], 2);
+  EXPECT_EQ(to_json(plan)["other_device_bytes"], plan.other_device_bytes);
+  EXPECT_EQ(to_json(one->plan).count("devices"), 0u);
+}
+
+TEST(Plan, RefusesWhatDevicesCannotShare) {
+  EngineOptions o;
+  o.model = "llama-3.1-8b";
+  auto message = [&](Device device) {
+    Result<OpenModels> models = open_models(o, device, Content::kShapes);
+    return models.ok() ? "" : models.status().message();
+  };
+  o.tensor_parallel_size = 5;
+  EXPECT_EQ(message(Device::kCuda),
+            "llama-3.1-8b: --tensor-parallel-size 5: 32 attention heads do not divide by it; "
+            "possible for this model: 1, 2, 4, 8, 16, 32");
+  o.tensor_parallel_size = 2;
+  o.speculation = {"early-exit"};
+  o.draft_layers = 4;
+  EXPECT_NE(message(Device::kCuda).find("has no early exit"), std::string::npos);
+  EXPECT_EQ(check_formats(o, Device::kCpu).message(),
+            "--tensor-parallel-size 2: a model is shared by CUDA devices; on the CPU set "
+            "--threads");
+  o.prefill_gemm = "cublas";
+  EXPECT_EQ(check_formats(o, Device::kCuda).message(),
+            "--prefill-gemm cublas serves one device; use own with --tensor-parallel-size");
 }
 
 }  // namespace

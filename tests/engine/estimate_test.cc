@@ -11,7 +11,8 @@ namespace {
 
 class Estimate : public testing::Test {
  protected:
-  Estimate() {
+  explicit Estimate(int32_t n_devices = 1) {
+    options.tensor_parallel_size = n_devices;
     options.model = "llama-3.1-8b";
     options.drafts = {{"", "llama-3.2-1b"}};
     options.speculation = {"model"};
@@ -78,6 +79,25 @@ TEST_F(Estimate, DraftsPayLessTheMoreSequencesShareAStep) {
     EXPECT_LT(gain, last);
     last = gain;
   }
+}
+
+class EstimateOfTwo : public Estimate {
+ protected:
+  EstimateOfTwo() : Estimate(2) {}
+};
+
+// Each device reads half of the layers' 6.98e9 weights, of the head and of the keys and values. The
+// shares of 4,096 sums are exchanged twice in each of 32 layers, and half of 128,256 logits once.
+TEST_F(EstimateOfTwo, EachReadsItsHalfAndExchangesItsShares) {
+  const StepEstimate e = estimator->estimate({1, 2048, 0}, 0),
+                     chain = estimator->estimate({1, 2048, 0}, 4);
+  EXPECT_NEAR(1e-9 * static_cast<double>(e.target.bytes), 6.979 + 0.525 + 0.134, 0.03);
+  EXPECT_EQ(e.target.n_launches, 32 * 12 + 4 + 4);
+  EXPECT_EQ(e.target.n_exchanges, 64 + 1);
+  EXPECT_EQ(e.target.exchanged_bytes, 64 * 4096 * 4 + 128256 / 2 * 4);
+  EXPECT_GT(e.target.seconds,
+            7.63e9 / 4800e9 + 65 * 1e-6 * device->exchange_us);  // one behind the other
+  EXPECT_EQ(chain.draft.n_exchanges, 0);
 }
 
 }  // namespace

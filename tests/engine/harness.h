@@ -32,6 +32,7 @@ struct HarnessOptions {
   int32_t inner_agreement = -1;
   int32_t k = 0;
   std::vector<int32_t> tree = {};
+  int32_t tree_nodes = 0;  // > 0: trees of so many that grow
   int32_t n_blocks = 512, block_tokens = 4;
   int64_t max_context = 256, draft_context = 256;
   // Of the model drafter: windows beside its plane or, not in tables, instead of it.
@@ -95,6 +96,7 @@ class Harness {
     parts.max_context = o.max_context;
     parts.num_speculative_tokens = o.k;
     parts.speculation_tree = o.tree;
+    parts.speculation_tree_nodes = o.tree_nodes;
     parts.draft_temperature = o.draft_temperature;
     parts.length = o.length;
     // As the loader says it: those that run no model cost next to nothing.

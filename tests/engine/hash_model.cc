@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "sampling/grow.h"
+#include "sampling/grown_tree.h"
 
 namespace pf {
 namespace {
@@ -118,26 +118,54 @@ void HashBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree>
   for (size_t j = 0; j < jobs.size(); ++j) propose_one(jobs[j], &trees[j]);
 }
 
+// One pass over the catch-up and all nodes so far stands for feeding the last level.
+void HashBackend::feed(const ProposeJob& job, const DraftTree& tree) {
+  Batch batch;
+  batch.add(job.committed, job.base, &tree, job.blocks, Batch::Logits::kLast);
+  if (is_head) {
+    before_.clear();
+    for (size_t i = 0; i < job.committed.size(); ++i) before_.push_back(hash_at(job.hidden[i]));
+    size_t root = before_.size() - 1;
+    for (int32_t n = 0; n < tree.size(); ++n) {
+      int32_t parent = tree.parents[static_cast<size_t>(n)];
+      size_t row = root + 1 + static_cast<size_t>(parent);
+      before_.push_back(HashModel::extend(before_[row], batch.tokens[row]));
+    }
+  }
+  forward(batch);
+}
+
+void HashBackend::propose_grown(const ProposeJob& job, DraftTree* tree) {
+  GrownTree grown;
+  std::vector<float> logits(static_cast<size_t>(model_.vocabulary));
+  grown.begin(job.n_draft, job.grown_levels);
+  GrowthPoint root{
+      DraftTree::kRoot, job.offset + job.base + static_cast<int64_t>(job.committed.size()),
+      job.n_generated,  job.params,
+      job.stop,         job.counts,
+      job.key,          job.policy.rule == Acceptance::kCoupled};
+  while (!grown.complete()) {
+    feed(job, grown.fed());
+    check(grown.fed().size() <= job.n_draft, "a draft is fed more nodes than there is room for");
+    std::vector<std::vector<TokenProbability>> top(grown.open().size());
+    for (size_t i = 0; i < top.size(); ++i) {
+      read_logits(grown.open()[i] + 1, 1, {logits.data(), {1, model_.vocabulary}});
+      for (int32_t t = 0; t < model_.vocabulary; ++t)
+        top[i].push_back({t, logits[static_cast<size_t>(t)]});
+    }
+    grown.add_level(root, top);
+  }
+  grown.take(tree);
+}
+
 void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
   tree->clear();
   std::vector<float> logits(static_cast<size_t>(model_.vocabulary));
   std::vector<TokenProbability> top(logits.size());
   std::vector<int32_t> open = {DraftTree::kRoot};
+  if (job.grown_levels > 0 && job.n_draft > 0) return propose_grown(job, tree);
   for (int32_t depth = 0; tree->size() < job.n_draft || depth == 0; ++depth) {
-    // One pass over the catch-up and all nodes so far stands for feeding the last level.
-    Batch batch;
-    batch.add(job.committed, job.base, tree, job.blocks, Batch::Logits::kLast);
-    if (is_head) {
-      before_.clear();
-      for (size_t i = 0; i < job.committed.size(); ++i) before_.push_back(hash_at(job.hidden[i]));
-      size_t root = before_.size() - 1;
-      for (int32_t n = 0; n < tree->size(); ++n) {
-        int32_t parent = tree->parents[static_cast<size_t>(n)];
-        size_t row = root + 1 + static_cast<size_t>(parent);
-        before_.push_back(HashModel::extend(before_[row], batch.tokens[row]));
-      }
-    }
-    forward(batch);
+    feed(job, *tree);
     if (job.n_draft == 0) return;
     int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth)];
     std::vector<int32_t> next;

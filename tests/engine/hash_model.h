@@ -106,6 +106,8 @@ class HashBackend final : public Backend {
   uint64_t hash_of_row(int32_t row);
   uint64_t hash_at(HiddenRef ref) const;
   void propose_one(const ProposeJob& job, DraftTree* tree);
+  void propose_grown(const ProposeJob& job, DraftTree* tree);
+  void feed(const ProposeJob& job, const DraftTree& tree);
 
   HashModel model_;
   int32_t block_tokens_;

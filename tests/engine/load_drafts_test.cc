@@ -74,6 +74,27 @@ struct Pair {
   }
 };
 
+// Checked before any file is opened.
+TEST(LoadTrees, OnesThatNoStepHasRoomForAreRefused) {
+  EngineOptions o;
+  o.device = "cpu";
+  o.model = "/nowhere";
+  auto refusal = [&] { return load_engine(o).status().message(); };
+  o.max_num_batched_tokens = 64;
+  o.speculation_tree_nodes = 64;
+  EXPECT_THAT(refusal(), HasSubstr("--speculation-tree-nodes: 64 nodes and their root do not fit "
+                                   "into --max-num-batched-tokens 64"));
+  o.speculation_tree_nodes = 63;
+  EXPECT_THAT(refusal(), HasSubstr("/nowhere"));
+  o.speculation_tree_nodes = 65;
+  EXPECT_THAT(refusal(), HasSubstr("at most 64 nodes"));
+  o.speculation_tree = {2};
+  EXPECT_THAT(refusal(), HasSubstr("give one of them"));
+  o.speculation_tree_nodes = 0;
+  o.speculation_tree = {8, 7};
+  EXPECT_THAT(refusal(), HasSubstr("--speculation-tree: 64 nodes and their root"));
+}
+
 struct Texts {
   std::map<uint64_t, std::vector<int32_t>> texts;
   int64_t drafted = 0, accepted = 0;

@@ -325,6 +325,63 @@ TEST_P(Lossless, TreesOfEveryShape) {
     }
 }
 
+// A tree that grows is another one in every round; with a draft that is the target its best path
+// is kept to the end.
+TEST_P(Lossless, TreesThatGrowOfEverySize) {
+  for (int32_t agreement : {0, 40, 64})
+    for (int32_t nodes : {1, 2, 6, 17, 64})
+      for (int32_t k : {1, 3, 8})
+        for (int32_t n : {1, 9}) {
+          Harness h({.draft_agreement = agreement, .k = k, .tree_nodes = nodes});
+          for (int32_t again = 0; again < 2; ++again) {  // the second time with prefix hits
+            Reply all = expect_plain(&h, n, GetParam());
+            EXPECT_GT(all.speculation.drafted, 0);
+            // Alone it has all its rows in every round, and its best path is the target's.
+            if (agreement == 64 && n == 1 && !GetParam().penalties) {
+              EXPECT_GE(all.speculation.accepted, all.speculation.rounds - 2);
+            }
+          }
+        }
+}
+
+TEST_P(Lossless, TreesThatGrowFromHeadsAndEarlyExits) {
+  for (int32_t agreement : {30, 64})
+    for (int32_t nodes : {6, 17})
+      for (int32_t n : {1, 9}) {
+        Harness head({.eagle_agreement = agreement, .k = 4, .tree_nodes = nodes});
+        EXPECT_GT(expect_plain(&head, n, GetParam()).speculation.accepted, 0);
+        Harness exit({.exit_agreement = agreement, .k = 4, .tree_nodes = nodes});
+        EXPECT_GT(expect_plain(&exit, n, GetParam()).speculation.accepted, 0);
+      }
+}
+
+TEST_P(Lossless, TreesThatGrowBesideNgramsAfterForcedPreemption) {
+  Harness h({.draft_agreement = 50,
+             .ngram = true,
+             .k = 4,
+             .tree_nodes = 12,
+             .n_blocks = 90,
+             .max_num_batched_tokens = 70});
+  expect_plain(&h, 24, GetParam());
+  EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+}
+
+TEST_P(Lossless, ATreeThatGrowsStaysInsideTheContextAndAskedSizes) {
+  Harness h({.draft_agreement = 60, .k = 5, .max_context = 60, .draft_context = 50});
+  expect_plain(&h, 9, GetParam(), [](Request* r) {
+    r->speculation.tree_nodes = 1 + static_cast<int32_t>(r->ticket * 7 % 64);
+    if (r->ticket % 2 == 0) return;
+    r->speculation.mode = SpeculationParams::Mode::kFixed;
+    r->speculation.n_draft_tokens = static_cast<int32_t>(r->ticket * 3 % 17);
+  });
+  for (auto& [key, reply] : h.replies) {
+    auto t = static_cast<int32_t>(key.first);
+    int32_t nodes = 1 + t * 7 % 64, levels = std::min(nodes, t % 2 == 0 ? 5 : t * 3 % 17);
+    EXPECT_LE(reply.speculation.drafted, reply.speculation.rounds * nodes);
+    EXPECT_LE(static_cast<int32_t>(reply.speculation.drafted_at.size()), levels);
+  }
+}
+
 TEST_P(Lossless, AfterForcedPreemption) {
   // 24 sequences of up to 57 + 36 tokens want about 24 * 24 blocks of 4; 90 are there.
   for (bool caching : {true, false}) {
@@ -453,6 +510,15 @@ TEST(Law, RejectionWithAGreedyDraft) {
   expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
 }
 TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
+TEST(Law, RejectionOverATreeThatGrows) {
+  expect_law({.draft_agreement = 20, .k = 2, .tree_nodes = 6});
+}
+TEST(Law, RejectionOverATreeThatGrowsFromAGreedyDraft) {
+  expect_law({.draft_agreement = 40, .k = 2, .tree_nodes = 6, .draft_temperature = 0});
+}
+TEST(Law, RejectionOverAHeadsTreeThatGrows) {
+  expect_law({.eagle_agreement = 20, .k = 3, .tree_nodes = 7});
+}
 // Where the first n-gram is not kept a cascade proposes one token alone.
 TEST(Law, RejectionWithACascade) {
   expect_law({.draft_agreement = 20, .cascade = true, .cascade_only = true, .k = 3}, {}, 40000);

@@ -15,6 +15,7 @@ struct Run {
   std::vector<std::string> speculation = {"off"};
   int32_t k = 0;
   std::vector<int32_t> tree = {};
+  int32_t tree_nodes = 0;
   int32_t draft_layers = 0;
   int32_t kv_blocks = 400;
   int32_t block_size = 16;
@@ -34,6 +35,7 @@ class RealEngine {
     o.kv_cache_dtype = run.kv_cache_dtype;
     o.draft_layers = run.draft_layers;
     o.speculation_tree = run.tree;
+    o.speculation_tree_nodes = run.tree_nodes;
     o.kv_blocks = run.kv_blocks;
     o.max_model_len = 128;
     o.max_num_seqs = 32;
@@ -179,6 +181,14 @@ TEST_P(RealModel, LengthsThatFollowTimeAndAcceptance) {
 TEST_P(RealModel, Trees) {
   for (const char* drafter : {"suffix", "model", "eagle"}) {
     RealEngine engine({.speculation = {drafter}, .k = 3, .tree = {3, 2, 1}});
+    expect_plain(&engine, 7, GetParam());
+    EXPECT_GT(engine.accepted, 0) << drafter;
+  }
+}
+
+TEST_P(RealModel, TreesThatGrow) {
+  for (const char* drafter : {"model", "eagle"}) {
+    RealEngine engine({.speculation = {drafter}, .k = 4, .tree_nodes = 12});
     expect_plain(&engine, 7, GetParam());
     EXPECT_GT(engine.accepted, 0) << drafter;
   }

@@ -286,7 +286,7 @@ void expect_law(std::vector<int32_t> widths, int32_t n_draft) {
     request.seed = draw;
     s.order = draw + 1;
     ASSERT_GT(drafter.match_length(s), 0);
-    DraftTask task{&s, n_draft, 0, widths, {}, &request.sampling};
+    DraftTask task{&s, n_draft, 0, {widths}, {}, &request.sampling};
     drafter.propose({&task, 1}, {&tree, 1});
     drafter.forget(s);
     ASSERT_EQ(tree.size(), n_draft);

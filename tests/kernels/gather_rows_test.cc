@@ -185,6 +185,25 @@ TEST(GatherRowsBudget, EveryByteIsAskedForOnce) {
         << "3 rows read, 3 or 4 written, one or two indices per warp";
 }
 
+template <class A>
+void copy_each_way(size_t E) {
+  compare<A, float>(7, E, {6, -1, 0, 3});
+  compare<A, A>(7, E, {6, -1, 0, 3});
+  compare_copy<float, A>(4, 4, E, {2, -1, 0, 3}, {3, 2, 1, 0});
+  compare_copy<A, A>(4, 4, E, {2, -1, 0, 3}, {3, 2, 1, 0});
+  compare_joined<A>(E, {1, 4, -1, 5});
+}
+TEST(GatherRowsBudget, OfEveryType) {
+  ptxvm::clear_measures();
+  const size_t E = 4096 + 1024;
+  copy_each_way<f16>(E);
+  copy_each_way<bf16>(E);
+  compare<float, float>(7, E, {6, -1, 0, 3});
+  compare_copy<float, float>(4, 4, E, {2, -1, 0, 3}, {3, 2, 1, 0});
+  for (const char* kernel : {"gather_rows", "copy_rows", "gather_joined"})
+    expect_within({}, kernel);
+}
+
 TEST(GatherRowsDeathTest, RefusesOtherShapes) {
   f16 x{};
   int32_t i = 0;

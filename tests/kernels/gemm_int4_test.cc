@@ -258,12 +258,11 @@ void expect_budget(GemmTiling tiling, bool has_min) {
   expect_within({.wavefronts = 1.15, .sectors = 1.5}, "gemm_kernel");
 }
 TEST(GemmInt4Budget, NoBankConflictNoSectorTwice) {
-  for (GemmTiling tiling : kTilings) {
-    expect_budget<f16>(tiling, false);
-    expect_budget<bf16>(tiling, true);
-  }
-  expect_budget<f16>(GemmTiling::kSplit8, true);
-  expect_budget<bf16>(GemmTiling::kSplit8, false);
+  for (GemmTiling tiling : kTilings)
+    for (bool has_min : {false, true}) {
+      expect_budget<f16>(tiling, has_min);
+      expect_budget<bf16>(tiling, has_min);
+    }
 }
 
 TEST(GemmInt4Budget, WeightsAreReadOncePerRowTile) {

@@ -123,14 +123,19 @@ TEST(JoinFeaturesBounds, AnIndexPastItsTablesTraps) {
   }
 }
 
+template <class A, class S>
+void join_each_way() {
+  for (bool norm : {true, false}) {  // the compiler unrolls by 4 over passes
+    Case<A, S>(4096 + 1024, {4, -1, 0}, {6, -1, 2}, norm).compare();
+    Case<A, S>(4096 + 1024, {4, 0}, {}, norm).compare();
+  }
+}
 TEST(JoinFeaturesBudget, EveryByteIsAskedForOnce) {
   ptxvm::clear_measures();
-  for (bool norm : {true, false}) {  // the compiler unrolls by 4 over passes
-    Case<f16, f16>(4096 + 1024, {4, -1, 0}, {6, -1, 2}, norm).compare();
-    Case<f16, f16>(4096 + 1024, {4, 0}, {}, norm).compare();
-    Case<f16, float>(4096 + 1024, {4, -1, 0}, {6, -1, 2}, norm).compare();
-    Case<f16, float>(4096 + 1024, {4, 0}, {}, norm).compare();
-  }
+  join_each_way<f16, f16>();
+  join_each_way<f16, float>();
+  join_each_way<bf16, bf16>();
+  join_each_way<bf16, float>();
   expect_within({}, "join_features_kernel");
 }
 

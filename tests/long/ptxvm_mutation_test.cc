@@ -263,6 +263,8 @@ void expect_killed(const Subject& subject) {
   std::printf("%s: %zu edits possible, %u tried, %.1f %% killed\n", subject.kernel.c_str(),
               all.size(), n, 100 * killed);
   for (const auto& [name, count] : fates) std::printf("  %4d %s\n", count, name.c_str());
+  testing::Test::RecordProperty("tried", std::to_string(n));  // for scripts/ptx_table.py
+  testing::Test::RecordProperty("killed", std::to_string(killed));
   std::printf("survivors:\n%s", survivors.c_str());
   EXPECT_GE(killed, 0.9) << subject.kernel;
 }

@@ -94,6 +94,9 @@ struct Settings {
 };
 Settings& settings();  // of the process; change it between launches only
 
+// False where tests are linked with a device's own runtime (tests/device): nothing to measure.
+bool on_machine();
+
 // Findings since the last call, oldest first. Also clears the sticky error of the runtime, so that
 // a test can go on after a planted bug.
 std::vector<Finding> take_findings();

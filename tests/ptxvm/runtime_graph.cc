@@ -57,12 +57,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t h, cudaGraph_t* out) {
   *out = nullptr;
   if (s.capture == nullptr || s.origin != &s) return rt.set(cudaErrorStreamCaptureUnmatched);
   std::shared_ptr<Graph> g = s.capture;
+  const std::set<size_t> joined = s.capture_after;
   bool broken = s.capture_broken, unjoined = false;
   for (Stream* other : rt.streams) {
     if (other->capture != g) continue;
     if (other != &s)  // its last nodes must lie before something in the origin
       for (size_t tail : other->capture_after) {
-        bool reached = s.capture_after.count(tail) != 0;
+        bool reached = joined.count(tail) != 0;
         for (const auto& n : g->nodes)
           reached |= std::count(n->after.begin(), n->after.end(), tail) != 0;
         unjoined |= !reached;

@@ -169,6 +169,48 @@ TEST_F(Graphs, ForbiddenCallsBreakTheCapture) {
   cudaGraphDestroy(g);
   cudaFree(p);
 }
+// Streams of two devices, forked from the first and joined by nothing but an event; its launches
+// run on their own devices again.
+TEST_F(Graphs, OneGraphOverTwoDevices) {
+  settings().n_devices = 2;
+  cudaStream_t other;
+  cudaEvent_t forked, joined;
+  float *x, *y;
+  cudaEventCreate(&forked);
+  cudaSetDevice(1);
+  cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+  cudaEventCreate(&joined);
+  for (float** p : {&x, &y}) {
+    cudaMalloc(reinterpret_cast<void**>(p), 400);
+    fill(*p, 1);
+  }
+  cudaSetDevice(0);
+  cudaGraph_t g;
+  cudaStreamBeginCapture(s_, cudaStreamCaptureModeThreadLocal);
+  cudaEventRecord(forked, s_);
+  axpy(1, x_, y_, 100, s_);
+  cudaSetDevice(1);
+  cudaStreamWaitEvent(other, forked, 0);
+  axpy(2, x, y, 100, other);
+  cudaEventRecord(joined, other);
+  cudaSetDevice(0);
+  cudaStreamWaitEvent(s_, joined, 0);
+  ASSERT_EQ(cudaStreamEndCapture(s_, &g), cudaSuccess);
+  cudaGraphExec_t e;
+  ASSERT_EQ(cudaGraphInstantiate(&e, g, 0), cudaSuccess);
+  cudaGraphLaunch(e, s_);
+  cudaGraphLaunch(e, s_);
+  cudaStreamSynchronize(s_);
+  EXPECT_EQ(value(y_), 3);
+  EXPECT_EQ(value(y), 5);
+  cudaGraphExecDestroy(e);
+  cudaGraphDestroy(g);
+  cudaStreamDestroy(other);
+  cudaEventDestroy(forked), cudaEventDestroy(joined);
+  cudaFree(x), cudaFree(y);
+  settings().n_devices = 1;
+}
+
 TEST_F(Graphs, UnjoinedAndForeignWork) {
   cudaStream_t other;
   cudaEvent_t event;

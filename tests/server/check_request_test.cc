@@ -96,6 +96,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{TEXT "speculation { drafters: 'eagle' }", "drafters", "GetModelInfo"},
         Case{TEXT "speculation { tree: 4 tree: 4 tree: 4 }", "tree", "64"},
         Case{TEXT "speculation { tree: 3 tree: 0 }", "tree", ">= 1"},
+        Case{TEXT "speculation { tree: 8 tree: 7 }", "tree", "63"},  // and the root: 65 rows
+        Case{TEXT "speculation { tree_nodes: 65 }", "tree_nodes", "64"},
+        Case{TEXT "speculation { tree_nodes: 64 }", "tree_nodes", "63"},
+        Case{TEXT "speculation { tree_nodes: 4294967295 }", "tree_nodes", "64"},
+        Case{TEXT "speculation { tree_nodes: 9 tree: 2 }", "tree_nodes", "tree"},
+        Case{TEXT "speculation { mode: FIXED tree_nodes: 9 }", "num_draft_tokens", "FIXED"},
         Case{TEXT "speculation { tree: 4294967295 tree: 4294967295 }", "tree", "64"},
         Case{TEXT "speculation { acceptance: THRESHOLD alpha: 0 }", "alpha", "(0, 1]"},
         Case{TEXT "speculation { acceptance: THRESHOLD alpha: 1.1 }", "alpha", "(0, 1]"},
@@ -178,6 +184,8 @@ TEST(Border, TakesWhatIsAtTheLimits) {
         TEXT "stopping { max_new_tokens: 0 }", TEXT "output { top_logprobs: 20 }",
         TEXT "speculation { mode: FIXED num_draft_tokens: 16 }",
         TEXT "speculation { mode: FIXED tree: 4 tree: 3 tree: 2 }",  // 4 + 12 + 24 = 40 nodes
+        TEXT "speculation { mode: FIXED num_draft_tokens: 5 tree_nodes: 63 }",
+        TEXT "speculation { tree_nodes: 1 }",
         TEXT "speculation { acceptance: THRESHOLD alpha: 1 loss_budget: 0 }",
         TEXT "request_id: 'Az09._:-'", "messages { messages { role: 'user' content: '' } }"})
     EXPECT_TRUE(refusal(parse(ok)).ok()) << ok << ": " << refusal(parse(ok)).message();

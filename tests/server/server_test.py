@@ -59,7 +59,8 @@ def speculation_changes_no_word():
         texts = set()
         for speculation in ({"mode": 2}, {}, {"mode": 3, "num_draft_tokens": 7, "drafters": ["model"]},
                             {"mode": 3, "num_draft_tokens": 3, "drafters": ["ngram"]},
-                            {"mode": 3, "tree": [3, 2, 1], "drafters": ["model"]}):
+                            {"mode": 3, "tree": [3, 2, 1], "drafters": ["model"]},
+                            {"mode": 3, "tree_nodes": 12, "num_draft_tokens": 5, "drafters": ["model"]}):
             texts.add(ask(sampling=sampling, speculation=speculation, stopping={"max_new_tokens": 48}).completions[0].text)
         assert len(texts) == 1, texts
 
@@ -127,6 +128,7 @@ def requests_are_refused_by_name():
         ("cache_salt", dict(cache_salt="s" * 65)), ("priority", dict(priority=1001)),
         ("drafters", dict(speculation={"drafters": ["oracle"]})), ("num_draft_tokens", dict(speculation={"num_draft_tokens": 17})),
         ("num_draft_tokens", dict(speculation={"mode": 3})), ("tree", dict(speculation={"tree": [8, 8, 8]})),
+        ("tree_nodes", dict(speculation={"tree_nodes": 65})),
         ("loss_budget", dict(speculation={"loss_budget": -1.0})),
     ]
     for field, fields in bad:

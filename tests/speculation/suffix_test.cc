@@ -125,7 +125,7 @@ struct Told {
     DraftTask task;
     task.sequence = &sequence;
     task.n_draft = n;
-    task.widths = widths;
+    task.shape = {widths};
     DraftTree tree;
     drafter->propose({&task, 1}, {&tree, 1});
     return tree;

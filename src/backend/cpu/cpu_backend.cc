@@ -46,7 +46,7 @@ class CpuBackend final : public Backend {
       for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down})
         info_.bytes_per_step += w->bytes();
     info_.bytes_per_step += model_.head.bytes() + model_.fc.bytes();
-    info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
+    info_.weight_bytes = static_cast<int64_t>(model_.matrices.bytes() + model_.embedding.bytes());
     info_.kv_bytes = plane_.bytes() + static_cast<int64_t>(kept_.bytes());
     info_.scratch_bytes = forward_.scratch_bytes();
   }

@@ -30,6 +30,9 @@ struct CpuModel {
   int64_t sliding_window = 0;
   float epsilon = 0;
   RopeFrequencies rope;
+  // Holds all matrices, behind each other in the order in which a step reads them: one stream
+  // through memory, whose small matrices lie on large pages too.
+  Buffer matrices;
   std::vector<CpuLayer> layers;
   std::vector<float> final_norm;  // [E], or empty: no norm
   PackedMatrix head;

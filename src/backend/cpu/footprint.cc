@@ -34,6 +34,16 @@ WeightFormat format_of(CpuOptions::Weights w) {
   die("no such weights");
 }
 
+int64_t cpu_matrix_bytes(const ModelShape& m, WeightFormat format) {
+  auto matrix = [&](int64_t n, int64_t k) { return packed_matrix_bytes(format, n, k); };
+  int64_t bytes = m.L * (matrix(m.E, m.H * m.D) + matrix(2 * m.F, m.E) + matrix(m.E, m.F)) +
+                  matrix(m.head_rows, m.E);
+  for (int64_t layer = 0; layer < m.L; ++layer) bytes += matrix(m.qkv_width(), m.qkv_input(layer));
+  if (m.takes_hidden())
+    bytes += matrix(m.E, m.head_kind == HeadKind::kEagle3 ? m.hidden_width : 2 * m.E);
+  return bytes;
+}
+
 CpuScratchBytes cpu_scratch_bytes(const ModelShape& m, const CpuOptions& o, int n_threads) {
   WeightFormat format = format_of(o.weights);
   int64_t T = std::max(o.max_rows, o.head_chunk_rows), threads = n_threads;
@@ -66,16 +76,11 @@ Footprint cpu_footprint(const Model& model, const Model* embedding_of, const Cpu
   const ModelShape m = shape_of(model, embedding_of);
   const WeightFormat format = format_of(o.weights);
   const int64_t number_bytes = o.weights == CpuOptions::Weights::kF32 ? 4 : 2;
-  auto matrix = [&](int64_t n, int64_t k) { return packed_matrix_bytes(format, n, k); };
   Footprint f;
-  f.weight_bytes = m.L * (matrix(m.E, m.H * m.D) + matrix(2 * m.F, m.E) + matrix(m.E, m.F)) +
-                   matrix(m.head_rows, m.E);
-  for (int64_t layer = 0; layer < m.L; ++layer)
-    f.weight_bytes += matrix(m.qkv_width(), m.qkv_input(layer));
+  f.weight_bytes = cpu_matrix_bytes(m, format);
   const bool is_float = format == WeightFormat::kF32 || format == WeightFormat::kBf16;
   if (!is_float || !head_is_embedding(model, embedding_of))
     f.weight_bytes += m.embedding_rows * m.E * number_bytes;
-  if (m.takes_hidden()) f.weight_bytes += matrix(m.E, model.fc.cols());
   // Numbers, a scale for each row of int8, and the state that a head keeps.
   f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * (o.int8_kv ? m.D + 4 : m.D * number_bytes) +
                      static_cast<int64_t>(float_bytes(m.hidden_width));

@@ -195,11 +195,11 @@ std::byte* CpuForward::packed(int64_t m, int thread) const {
 // time: there each takes some steps of all rows (and normalises them all, which is little). Where
 // there are several chunks each takes rows.
 CpuForward::Part CpuForward::part_of(const PackedMatrix& w, int64_t m, int thread) const {
-  constexpr int64_t kStepsOfWholeLines = 16;
+  const int64_t whole_lines = w.is_float() ? 16 : 1;  // steps; of ints one is 40 bytes per row
   if (m == 1) return {{0, 1}, {0, w.n_steps}};
   if (m > chunk_rows(*model_.kernels, w.format, m))
     return {split_range(m, 1, pool_.size(), thread), {0, w.n_steps}};
-  return {{0, m}, split_range(w.n_steps, kStepsOfWholeLines, pool_.size(), thread)};
+  return {{0, m}, split_range(w.n_steps, whole_lines, pool_.size(), thread)};
 }
 
 // y = x W^T (or y += ...) over the m rows that were packed. All threads; y is complete for all of

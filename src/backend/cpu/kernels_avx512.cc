@@ -19,8 +19,18 @@
 namespace pf {
 namespace {
 
-// How far ahead of the arithmetic a stream of weights is asked for.
-constexpr int64_t kAheadBytes = 4096;
+// How a stream of weights is asked for ahead of the arithmetic (measured on Zen 4). Few rows are
+// little work per line: the processor itself runs far ahead of them, and is only told in time, by
+// one line of several, which page comes next; a request for every line would stand in its way. Many
+// rows fill its window with arithmetic, so that it sees few lines ahead, and so do a few whose
+// packed activations crowd the first-level cache: there every line is asked for, from memory into
+// the second-level cache and, of floats, from there into the first. Several tiles at once are those
+// of a prompt, whose weights are in the cache but for the first rows.
+constexpr int64_t kFewAheadBytes = 12 << 10, kManyAheadBytes = 16 << 10, kNearAheadBytes = 768;
+constexpr int64_t kTilesAheadBytes = 4 << 10;
+constexpr int kFewRowsFloat = 3, kFewRowsInt8 = 5, kFewRowsInt4 = 3;  // up to so many, always,
+constexpr int kFewSmallRowsFloat = 5;  // or so many whose activations take no more than
+constexpr int64_t kSmallRowsBytes = 8 << 10;
 
 inline __m512i broadcast(const std::byte* p) {
   int v;
@@ -29,8 +39,11 @@ inline __m512i broadcast(const std::byte* p) {
 }
 inline __m512 broadcast_float(const std::byte* p) { return _mm512_castsi512_ps(broadcast(p)); }
 inline __m512i load(const std::byte* p) { return _mm512_load_si512(p); }
-inline void ask(const std::byte* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p + kAheadBytes), _MM_HINT_T0);
+inline void ask_near(const std::byte* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+inline void ask_far(const std::byte* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }
 
 template <int R, int M>
@@ -49,30 +62,69 @@ inline void clear(__m512 (&acc)[R][M]) {
       _mm512_setzero_ps();
 }
 
-template <bool kPairs, int R, int M>
-void gemm_float(const GemmArgs& a) {
+template <bool kPairs, bool kFew, int R, int M>
+inline void add_step(const std::byte* w, int64_t tile_bytes, const std::byte* x,
+                     __m512 (&acc)[R][M]) {
+  __m512i tile[R];
+  PF_UNROLL for (int r = 0; r < R; ++r) {
+    if constexpr (R > 1) {
+      ask_near(w + r * tile_bytes + kTilesAheadBytes);
+    } else if constexpr (!kFew) {
+      ask_far(w + kManyAheadBytes);
+      ask_near(w + kNearAheadBytes);
+    }
+    tile[r] = load(w + r * tile_bytes);
+  }
+  PF_UNROLL for (int m = 0; m < M; ++m) {
+    __m512i row = broadcast(x + 4 * m);
+    PF_UNROLL for (int r = 0; r < R; ++r) {
+      if constexpr (kPairs)
+        acc[r][m] = _mm512_dpbf16_ps(acc[r][m], reinterpret_cast<__m512bh>(tile[r]),
+                                     reinterpret_cast<__m512bh>(row));
+      else
+        acc[r][m] =
+            _mm512_fmadd_ps(_mm512_castsi512_ps(tile[r]), _mm512_castsi512_ps(row), acc[r][m]);
+    }
+  }
+}
+
+template <bool kPairs, bool kFew, int R, int M>
+inline void gemm_float(const GemmArgs& a) {
+  constexpr int kSteps = kFew ? 4 : 1;  // of one request
   __m512 acc[R][M];
   clear<R, M>(acc);
   const std::byte *w = a.weights, *x = a.rows;
-  for (int64_t k = 0; k < a.n_steps; ++k, w += 64, x += 4 * M) {
-    __m512i tile[R];
-    PF_UNROLL for (int r = 0; r < R; ++r) {
-      ask(w + r * a.tile_bytes);
-      tile[r] = load(w + r * a.tile_bytes);
-    }
-    PF_UNROLL for (int m = 0; m < M; ++m) {
-      __m512i row = broadcast(x + 4 * m);
-      PF_UNROLL for (int r = 0; r < R; ++r) {
-        if constexpr (kPairs)
-          acc[r][m] = _mm512_dpbf16_ps(acc[r][m], reinterpret_cast<__m512bh>(tile[r]),
-                                       reinterpret_cast<__m512bh>(row));
-        else
-          acc[r][m] =
-              _mm512_fmadd_ps(_mm512_castsi512_ps(tile[r]), _mm512_castsi512_ps(row), acc[r][m]);
-      }
+  int64_t k = 0;
+  for (; k + kSteps <= a.n_steps; k += kSteps) {
+    if constexpr (kFew) ask_far(w + kFewAheadBytes);
+    PF_UNROLL for (int i = 0; i < kSteps; ++i, w += 64, x += 4 * M)
+        add_step<kPairs, kFew>(w, a.tile_bytes, x, acc);
+  }
+  for (; k < a.n_steps; ++k, w += 64, x += 4 * M) add_step<kPairs, kFew>(w, a.tile_bytes, x, acc);
+  store<R, M>(acc, a);
+}
+
+template <bool kPairs, int R, int M>
+void gemm_float(const GemmArgs& a) {
+  if constexpr (R == 1 && M <= kFewSmallRowsFloat)
+    if (M <= kFewRowsFloat || a.n_steps * 4 * M <= kSmallRowsBytes)
+      return gemm_float<kPairs, true, R, M>(a);
+  gemm_float<kPairs, false, R, M>(a);
+}
+
+// One step of one tile.
+template <bool kFour, int R, int M>
+inline void ask_group(const std::byte* w, int64_t step) {
+  if constexpr (R == 1 && M <= (kFour ? kFewRowsInt4 : kFewRowsInt8)) {
+    for (int64_t at = 0; at < step; at += 320) ask_far(w + kFewAheadBytes + at);
+  } else {
+    PF_UNROLL for (int64_t at = 0; at < step; at += 64) {
+      if constexpr (R == 1)
+        ask_far(w + kManyAheadBytes + at);
+      else
+        ask_near(w + kTilesAheadBytes + at);
     }
   }
-  store<R, M>(acc, a);
 }
 
 // Per group and row: 8 vpdpbusd, then the group's scale; INT4 adds minimum times sum of x.
@@ -84,6 +136,7 @@ void gemm_int(const GemmArgs& a) {
   clear<R, M>(acc);
   const std::byte *w = a.weights, *x = a.rows;
   for (int64_t k = 0; k < a.n_steps; ++k, w += kStep, x += 40 * M) {
+    PF_UNROLL for (int r = 0; r < R; ++r) ask_group<kFour, R, M>(w + r * a.tile_bytes, kStep);
     __m512i sum[R][M];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m512i start = _mm512_setzero_si512();
@@ -95,13 +148,10 @@ void gemm_int(const GemmArgs& a) {
       PF_UNROLL for (int r = 0; r < R; ++r) {
         const std::byte* tile = w + r * a.tile_bytes;
         if constexpr (kFour) {
-          ask(tile + q * 32);
           __m512i v = _mm512_loadu_si512(tile + q * 32);
           first[r] = _mm512_and_si512(v, low);
           second[r] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
         } else {
-          ask(tile + q * 64);
-          ask(tile + q * 64 + 64);
           first[r] = _mm512_loadu_si512(tile + q * 64);
           second[r] = _mm512_loadu_si512(tile + q * 64 + 64);
         }
@@ -138,12 +188,13 @@ constexpr GemmKernel gemm_or_null() {
   if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16) {
     if constexpr (R * M + R + 1 <= 32) return gemm_float<F == WeightFormat::kBf16, R, M>;
   } else {
-    if constexpr (2 * R * M + 2 * R + 4 <= 32) return gemm_int<F == WeightFormat::kInt4, R, M>;
+    if constexpr (R == 1 || 2 * R * M + 2 * R + 4 <= 32)
+      return gemm_int<F == WeightFormat::kInt4, R, M>;
   }
   return nullptr;  // past the registers; one tile always fits
 }
 
-constexpr int kFewFloat = 16, kFewInt = 8, kManyFloat = 8, kManyInt = 6;
+constexpr int kFewFloat = 16, kFewInt = 16, kManyFloat = 8, kManyInt = 6;
 
 // Sixteen floats, for attention.
 using Lanes = __m512;

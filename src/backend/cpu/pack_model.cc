@@ -32,12 +32,10 @@ Buffer pack_embedding(const Tensor& t, bool f32, ThreadPool& pool) {
   return out;
 }
 
-}  // namespace
-
-Status pack_model(const Model& model, const Model* embedding_of, const CpuOptions& options,
-                  ThreadPool& pool, CpuModel* out) {
+// What the backend knows of a model besides its weights.
+void set_shape(const Model& model, const Model* embedding_of, const CpuOptions& options,
+               CpuModel* out) {
   const ModelConfig& c = model.config;
-  WeightFormat format = format_of(options.weights);
   out->f32 = options.weights == CpuOptions::Weights::kF32;
   out->L = c.n_layers;
   out->E = c.width;
@@ -49,18 +47,48 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
   out->epsilon = c.norm_epsilon;
   out->rope = rope_frequencies(c);
   out->head_tokens = model.head_tokens;
-  const Tensor& head = model.shares_head ? embedding_of->head : model.head;
-  out->head_rows = head.rows();
-  out->V = model.head_tokens.empty() ? head.rows()
-           : embedding_of            ? embedding_of->config.vocabulary_size
-                                     : c.n_tokens;
-  auto pack = [&](std::initializer_list<const Tensor*> tensors, PackedMatrix* into) -> Status {
+  const ModelShape shape = shape_of(model, embedding_of);
+  out->head_rows = shape.head_rows;
+  out->V = shape.V;
+  out->head_kind = model.head_kind;
+}
+
+// Packs matrices behind each other in one stretch of memory.
+class MatrixRow {
+ public:
+  MatrixRow(const Buffer& room, WeightFormat format, ThreadPool& pool)
+      : next_(room.as()), end_(next_ + room.bytes()), format_(format), pool_(pool) {}
+
+  Status pack(std::initializer_list<const Tensor*> tensors, PackedMatrix* into) {
+    int64_t n = 0, k = (*tensors.begin())->cols();
+    for (const Tensor* t : tensors) n += t->rows();
+    const int64_t bytes = packed_matrix_bytes(format_, n, k);
+    check(bytes <= end_ - next_, "more matrices than memory was set aside for");
     Result<PackedMatrix> packed =
-        pack_matrix(std::span(tensors.begin(), tensors.size()), format, pool);
+        pack_matrix(std::span(tensors.begin(), tensors.size()), format_, pool_, next_);
     if (!packed.ok()) return packed.status();
     *into = packed.take();
+    next_ += bytes;
     return {};
-  };
+  }
+
+ private:
+  std::byte *next_, *end_;
+  WeightFormat format_;
+  ThreadPool& pool_;
+};
+
+}  // namespace
+
+Status pack_model(const Model& model, const Model* embedding_of, const CpuOptions& options,
+                  ThreadPool& pool, CpuModel* out) {
+  const WeightFormat format = format_of(options.weights);
+  set_shape(model, embedding_of, options, out);
+  out->matrices =
+      Buffer(static_cast<size_t>(cpu_matrix_bytes(shape_of(model, embedding_of), format)));
+  MatrixRow matrices(out->matrices, format, pool);
+  if (model.takes_hidden())
+    if (Status s = matrices.pack({&model.fc}, &out->fc); !s.ok()) return s;
   for (const LayerWeights& w : model.layers) {
     CpuLayer layer;
     layer.attention_norm = floats(w.attention_norm);
@@ -69,21 +97,18 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
       std::vector<float> b = floats(*bias);
       layer.qkv_bias.insert(layer.qkv_bias.end(), b.begin(), b.end());
     }
-    Status s = pack({&w.q, &w.k, &w.v}, &layer.qkv);
-    if (s.ok()) s = pack({&w.o}, &layer.o);
-    if (s.ok()) s = pack({&w.gate, &w.up}, &layer.gate_up);
-    if (s.ok()) s = pack({&w.down}, &layer.down);
+    Status s = matrices.pack({&w.q, &w.k, &w.v}, &layer.qkv);
+    if (s.ok()) s = matrices.pack({&w.o}, &layer.o);
+    if (s.ok()) s = matrices.pack({&w.gate, &w.up}, &layer.gate_up);
+    if (s.ok()) s = matrices.pack({&w.down}, &layer.down);
     if (!s.ok()) return s;
     out->layers.push_back(std::move(layer));
   }
   out->final_norm = floats(model.final_norm);
   out->embedding_norm = floats(model.embedding_norm);
   out->hidden_norm = floats(model.hidden_norm);
-  out->head_kind = model.head_kind;
   out->fc_bias = floats(model.fc_bias);
-  if (model.takes_hidden())
-    if (Status s = pack({&model.fc}, &out->fc); !s.ok()) return s;
-  if (Status s = pack({&head}, &out->head); !s.ok()) return s;
+  if (Status s = matrices.pack({&head_of(model, embedding_of)}, &out->head); !s.ok()) return s;
   const Model& embeds = model.shares_embedding ? *embedding_of : model;
   bool is_head = out->head.is_float() && head_is_embedding(model, embedding_of);
   if (!is_head) out->embedding = pack_embedding(embeds.embedding, out->f32, pool);

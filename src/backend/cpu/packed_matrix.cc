@@ -68,7 +68,7 @@ class Packer {
   }
 
   Status pack_tile(int64_t tile) {
-    std::byte* out = out_->data.as() + tile * out_->tile_bytes();
+    std::byte* out = out_->data + tile * out_->tile_bytes();
     int64_t first = tile * kTileRows, n = std::min<int64_t>(kTileRows, out_->n - first);
     for (int64_t r = 0, rows; r < n; r += rows) {
       int64_t in_tensor = first + r;
@@ -187,8 +187,7 @@ class Packer {
 
 void PackedMatrix::read_row(int64_t row, float* out) const {
   const uint32_t* words =
-      reinterpret_cast<const uint32_t*>(data.as() + row / kTileRows * tile_bytes()) +
-      row % kTileRows;
+      reinterpret_cast<const uint32_t*>(data + row / kTileRows * tile_bytes()) + row % kTileRows;
   for (int64_t i = 0; i < k; ++i) {
     int64_t step = format == WeightFormat::kF32 ? i : i / 2;
     uint32_t word = words[step * kTileRows];
@@ -198,14 +197,15 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
 }
 
 Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightFormat format,
-                                 ThreadPool& pool) {
+                                 ThreadPool& pool, std::byte* into) {
   PackedMatrix out;
   out.format = format;
   out.k = tensors[0]->cols();
   for (const Tensor* t : tensors) out.n += t->rows();
   out.n_tiles = (out.n + kTileRows - 1) / kTileRows;
   out.n_steps = n_steps_of(format, out.k);
-  out.data = Buffer(static_cast<size_t>(out.bytes()));
+  if (into == nullptr) out.own = Buffer(static_cast<size_t>(out.bytes()));
+  out.data = into ? into : out.own.as();
   Status bad;
   std::mutex mutex;
   pool.run([&](int thread) {
@@ -258,7 +258,7 @@ void multiply_tiles(const CpuKernels& kernels, const ProductArgs& a, int64_t beg
       R = static_cast<int>(edge ? 1 : std::min<int64_t>(R, w.n / kTileRows - tile));
       R = static_cast<int>(std::min<int64_t>(R, end - tile));
       while (table[R - 1][M - 1] == nullptr) --R;
-      GemmArgs args{w.data.as() + tile * w.tile_bytes(),
+      GemmArgs args{w.data + tile * w.tile_bytes(),
                     w.tile_bytes(),
                     a.rows + packed_rows_bytes(w.format, w.n_steps, row),
                     w.n_steps,

@@ -18,7 +18,8 @@ struct PackedMatrix {
   WeightFormat format = WeightFormat::kF32;
   int64_t n = 0, k = 0;
   int64_t n_tiles = 0, n_steps = 0;  // rows beyond n and columns beyond k are zero
-  Buffer data;                       // [tiles][steps][step_bytes]
+  std::byte* data = nullptr;         // [tiles][steps][step_bytes], aligned to 64
+  Buffer own;                        // of a matrix that was not packed into others' memory
 
   int64_t tile_bytes() const { return n_steps * step_bytes(format); }
   int64_t bytes() const { return n_tiles * tile_bytes(); }
@@ -31,15 +32,18 @@ struct PackedMatrix {
 inline int64_t n_steps_of(WeightFormat format, int64_t k) {
   return (k + step_width(format) - 1) / step_width(format);
 }
-// Bytes of a packed matrix [n, k].
+// The room of a packed matrix [n, k]: the next one can begin behind it.
 inline int64_t packed_matrix_bytes(WeightFormat format, int64_t n, int64_t k) {
-  return (n + kTileRows - 1) / kTileRows * n_steps_of(format, k) * step_bytes(format);
+  int64_t bytes = (n + kTileRows - 1) / kTileRows * n_steps_of(format, k) * step_bytes(format);
+  return (bytes + 63) / 64 * 64;
 }
 
 // Packs in parallel. Q4_0 and Q4_1 tensors enter kInt4, and Q8_0 tensors kInt8, with the very
 // numbers of the file; others are quantised from float. Refuses what cannot be quantised.
+// `into`: packed_matrix_bytes of zeroed room, aligned to 64, that outlive the matrix; null: it
+// takes memory of its own.
 Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightFormat format,
-                                 ThreadPool& pool);
+                                 ThreadPool& pool, std::byte* into = nullptr);
 
 // Bytes of m activation rows of K columns, packed in chunks for a matrix of this format.
 inline int64_t packed_rows_bytes(WeightFormat format, int64_t n_steps, int64_t m) {

@@ -10,6 +10,9 @@ namespace pf {
 
 WeightFormat format_of(CpuOptions::Weights weights);
 
+// Bytes of a model's packed matrices: the one stretch of memory in which they stand.
+int64_t cpu_matrix_bytes(const ModelShape& model, WeightFormat format);
+
 // Bytes of the buffers of a forward pass (CpuScratch has their meaning). `own_packed` is one
 // thread's; `total` has all threads' and attention's.
 struct CpuScratchBytes {

@@ -7,33 +7,11 @@
 #include "backend/cuda/forward.h"
 #include "backend/cuda/judge.h"
 #include "backend/cuda/limits.h"
-#include "kernels/compact_kv.h"
-#include "kernels/copy_blocks.h"
+#include "backend/cuda/plane_moves.h"
+#include "backend/cuda/stream.h"
 
 namespace pf {
 namespace {
-
-// A stream of its own, or another one's, which outlives this.
-class Stream {
- public:
-  explicit Stream(void* other) : owned_(other == nullptr) {
-    if (owned_)
-      cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    else
-      stream_ = static_cast<cudaStream_t>(other);
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  ~Stream() {
-    cuda_check(cudaStreamSynchronize(stream_));
-    if (owned_) cuda_check(cudaStreamDestroy(stream_));
-  }
-  cudaStream_t get() const { return stream_; }
-
- private:
-  const bool owned_;
-  cudaStream_t stream_ = nullptr;
-};
 
 std::string device_name() {
   int device = 0;
@@ -51,16 +29,17 @@ class CudaBackend final : public Backend {
         stream_(options.hidden_of.stream),
         model_(std::move(model)),
         forward_(model_, options_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
-        judge_(model_, options_, &forward_, stream_.get()),
+        judge_(
+            model_.V, options_,
+            [this](View<const int32_t, 1> rows, std::span<const int32_t>) {
+              return forward_.logits(rows);
+            },
+            stream_.get()),
         draft_(model_, options_, &forward_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
-        moves_(kMoveStaging) {
+        moves_(forward_.plane(), stream_.get()) {
     info_.device = device_name();
-    info_.dtype = options.int4                                    ? "int4"
-                  : options.numbers == CudaOptions::Numbers::kF16 ? "fp16"
-                                                                  : "bf16";
-    info_.kv_dtype = options.int8_kv                                 ? "int8"
-                     : options.numbers == CudaOptions::Numbers::kF16 ? "fp16"
-                                                                     : "bf16";
+    info_.dtype = weights_name(options);
+    info_.kv_dtype = kv_name(options);
     info_.vocabulary_size = model_.V;
     info_.max_context = options.max_context;
     info_.bytes_per_step = model_.bytes_per_step();
@@ -123,38 +102,10 @@ class CudaBackend final : public Backend {
 
   void copy_blocks(std::span<const BlockCopy> copies) override {
     if (copies.empty()) return;
-    moves_.begin();
-    auto pairs = moves_.make<int32_t>(2 * static_cast<int64_t>(copies.size()));
-    for (size_t i = 0; i < copies.size(); ++i) {
-      moves_.host(pairs)[2 * i] = copies[i].from;
-      moves_.host(pairs)[2 * i + 1] = copies[i].to;
-    }
-    moves_.send(stream_.get());
-    kernels::copy_blocks<A>(forward_.plane(),
-                            {moves_.at(pairs), {static_cast<int64_t>(copies.size()), 2}},
-                            stream_.get());
+    moves_.copy_blocks(copies);
     forward_.head_input().copy_blocks(copies);
   }
-
-  void move_slots(std::span<const SlotMove> moves) override {
-    if (moves.empty()) return;
-    first_.clear();
-    moves_.begin();
-    auto pairs = moves_.make<int32_t>(2 * static_cast<int64_t>(moves.size()));
-    for (size_t i = 0; i < moves.size(); ++i) {
-      const Segment& s = batch_.segments[static_cast<size_t>(moves[i].segment)];
-      if (i == 0 || moves[i].segment != moves[i - 1].segment)
-        first_.push_back(static_cast<int32_t>(i));
-      moves_.host(pairs)[2 * i] = place_of(s, moves[i].from, options_.block_tokens);
-      moves_.host(pairs)[2 * i + 1] = place_of(s, moves[i].to, options_.block_tokens);
-    }
-    first_.push_back(static_cast<int32_t>(moves.size()));
-    auto first = moves_.put<int32_t>(first_);
-    moves_.send(stream_.get());
-    kernels::compact_kv<A>(forward_.plane(),
-                           {moves_.at(pairs), {static_cast<int64_t>(moves.size()), 2}},
-                           moves_.view(first), stream_.get());
-  }
+  void move_slots(std::span<const SlotMove> moves) override { moves_.move_slots(moves, batch_); }
 
  private:
   // Head rows to token ids; tokens that a reduced head lacks get -inf.
@@ -169,14 +120,13 @@ class CudaBackend final : public Backend {
   }
 
   const CudaOptions options_;
-  Stream stream_;  // before what works on it
+  CudaStream stream_;  // before what works on it
   Graphs graphs_;
   CudaModel<A> model_;
   CudaForward<A> forward_;
-  CudaJudge<A> judge_;
+  CudaJudge judge_;
   CudaDraft<A> draft_;
-  Staging moves_;
-  std::vector<int32_t> first_;
+  PlaneMoves<A> moves_;
   Batch batch_;  // of the last forward
   BackendInfo info_;
 };
@@ -218,7 +168,7 @@ template <class A>
 Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding_of,
                                       const CudaOptions& options, ThreadPool& pool) {
   CudaModel<A> sent;
-  if (Status s = upload_model(model, embedding_of, options, pool, &sent); !s.ok()) return s;
+  if (Status s = upload_model(model, embedding_of, options, {}, pool, &sent); !s.ok()) return s;
   CudaOptions o = options;
   if (o.prefill_gemm == CudaOptions::PrefillGemm::kOwn) {
     o.blas = nullptr;
@@ -228,6 +178,27 @@ Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding
     o.blas = cublas.take();
   }
   return make_backend_of(std::move(sent), o);
+}
+
+template <class A>
+Result<std::unique_ptr<Backend>> make_sharded(const Model& model, const CudaOptions& options,
+                                              ThreadPool& pool) {
+  CudaOptions o = options;
+  if (!o.gather) {  // before gigabytes are sent
+    Result<AllGather> nccl = load_nccl(o.n_devices);
+    if (!nccl.ok()) return nccl.status();
+    o.gather = nccl.take();
+  }
+  std::vector<CudaModel<A>> by_rank(static_cast<size_t>(o.n_devices));
+  Status status;
+  for (int32_t d = 0; d < o.n_devices && status.ok(); ++d) {
+    cuda_check(cudaSetDevice(d));
+    status =
+        upload_model(model, nullptr, o, {d, o.n_devices}, pool, &by_rank[static_cast<size_t>(d)]);
+  }
+  cuda_check(cudaSetDevice(0));
+  if (!status.ok()) return status;
+  return make_sharded_backend_of(std::move(by_rank), model.head.rows(), o);
 }
 
 }  // namespace
@@ -249,10 +220,25 @@ int32_t n_cuda_devices(std::string* why_none) {
   return 0;
 }
 
-int64_t cuda_free_bytes() {
-  size_t free = 0, total = 0;
-  cuda_check(cudaMemGetInfo(&free, &total));
-  return static_cast<int64_t>(free);
+Status check_cuda_devices(int32_t n) {
+  const int32_t visible = n_cuda_devices();
+  if (n <= visible) return {};
+  return invalid("--tensor-parallel-size " + std::to_string(n) +
+                 ": CUDA devices visible: " + std::to_string(visible));
+}
+
+int64_t cuda_free_bytes(int32_t n_devices) {
+  int present = 0;
+  cuda_check(cudaGetDevice(&present));
+  size_t least = SIZE_MAX;
+  for (int32_t d = 0; d < n_devices; ++d) {
+    size_t free = 0, total = 0;
+    if (n_devices > 1) cuda_check(cudaSetDevice(d));
+    cuda_check(cudaMemGetInfo(&free, &total));
+    least = std::min(least, free);
+  }
+  cuda_check(cudaSetDevice(present));
+  return static_cast<int64_t>(least);
 }
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
@@ -260,8 +246,17 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Mod
   check(std::is_sorted(model.head_tokens.begin(), model.head_tokens.end()),
         "rows of a reduced head out of order");
   const int64_t head_rows = (model.shares_head ? *embedding_of : model).head.rows();
-  if (Status s = check_shapes(model.config, head_rows); !s.ok()) return s;
+  const Shard first{0, options.n_devices};
+  if (first.n > 1) {
+    check(options.prefill_gemm == CudaOptions::PrefillGemm::kOwn, "cuBLAS serves one device");
+    if (Status s = check_cuda_devices(first.n); !s.ok()) return s;
+    if (Status s = check_shards(model, first.n, options.int4); !s.ok()) return s;
+  }
+  if (Status s = check_shapes(shard_config(model.config, first), head_rows); !s.ok()) return s;
   if (Status s = check_hidden(model, options); !s.ok()) return s;
+  if (first.n > 1)
+    return options.numbers == CudaOptions::Numbers::kF16 ? make_sharded<f16>(model, options, pool)
+                                                         : make_sharded<bf16>(model, options, pool);
   return options.numbers == CudaOptions::Numbers::kF16
              ? make<f16>(model, embedding_of, options, pool)
              : make<bf16>(model, embedding_of, options, pool);

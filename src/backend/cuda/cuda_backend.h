@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/blas.h"
+#include "backend/cuda/collective.h"
 #include "backend/footprint.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -27,8 +28,9 @@ struct CudaOptions {
   int64_t max_context = 0;
   int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
   int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
-  bool graphs = true;            // small passes and drafts as CUDA graphs; the results are the same
-  bool keep_hidden = false;      // of every row, for Backend::hidden_states
+  // Small passes and drafts as CUDA graphs, the results are the same; not with several devices.
+  bool graphs = true;
+  bool keep_hidden = false;  // of every row, for Backend::hidden_states
   // Which of them: the residual stream in front of these layers; empty: behind the final norm.
   std::vector<int32_t> tap_layers = {};
   // A head's: those of its target, which outlives it. It works on the target's stream.
@@ -38,21 +40,31 @@ struct CudaOptions {
   enum class PrefillGemm { kOwn, kCublas };
   PrefillGemm prefill_gemm = PrefillGemm::kOwn;
   Blas blas = nullptr;  // stands in for cuBLAS, which is loaded where there is none
+  // Devices 0 .. n - 1 that share the model (shard.h), and what they exchange their sums with:
+  // stands in for NCCL, which is loaded where there is none.
+  int32_t n_devices = 1;
+  AllGather gather = nullptr;
 };
 
 // How many CUDA devices this process may use; 0 also where no driver is. `why_none` says which.
 int32_t n_cuda_devices(std::string* why_none = nullptr);
 
-// Free memory of the present device; 0 without one.
-int64_t cuda_free_bytes();
+// Whether there are so many: for devices that share a model.
+Status check_cuda_devices(int32_t n);
 
-// A model on the present CUDA device. Everything is packed and sent when it is made, with all
-// threads of the pool; `model` and `pool` may go away afterwards. `embedding_of` is the target
-// whose embedding a draft uses, null else. Refuses shapes that the kernels do not serve.
+// Free memory of the present device, or the least that devices 0 .. n - 1 have; 0 without one.
+int64_t cuda_free_bytes(int32_t n_devices = 1);
+
+// A model on the present CUDA device, or on the first n_devices. Everything is packed and sent when
+// it is made, with all threads of the pool; `model` and `pool` may go away afterwards.
+// `embedding_of` is the target whose embedding a draft uses, null else; such a model has one
+// device. Refuses shapes that the kernels do not serve or that the devices cannot share.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
                                                    const CudaOptions& options, ThreadPool& pool);
 
-// What that takes. Reads shapes only, and needs neither device nor toolkit.
-Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& options);
+// What that takes; with n_devices, of the device of one rank: the first has the most. Reads shapes
+// only, and needs neither device nor toolkit.
+Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& options,
+                         int32_t rank = 0);
 
 }  // namespace pf

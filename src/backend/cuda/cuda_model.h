@@ -5,6 +5,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/shard.h"
 #include "kernels/gemm_fp16.h"
 #include "kernels/gemm_int4.h"
 
@@ -81,12 +82,16 @@ struct CudaModel {
   }
 };
 
+// To the present device: one rank's part, whose logits are a stretch of the vocabulary, or all.
 template <class A>
 Status upload_model(const Model& model, const Model* embedding_of, const CudaOptions& options,
-                    ThreadPool& pool, CudaModel<A>* out);
+                    const Shard& shard, ThreadPool& pool, CudaModel<A>* out);
 
-// The backend of a model whose weights are on the device already.
+// The backend of a model whose weights are on the device already; of one that n devices share.
 template <class A>
 std::unique_ptr<Backend> make_backend_of(CudaModel<A> model, const CudaOptions& options);
+template <class A>
+std::unique_ptr<Backend> make_sharded_backend_of(std::vector<CudaModel<A>> by_rank,
+                                                 int64_t head_rows, const CudaOptions& options);
 
 }  // namespace pf

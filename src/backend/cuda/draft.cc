@@ -103,7 +103,7 @@ void CudaDraft<A>::propose(std::span<const ProposeJob> jobs, std::span<DraftTree
     size_t n = DraftLevels::n_together(jobs, first, max_rows_);
     auto some = jobs.subspan(first, n);
     auto grown = trees.subspan(first, n);
-    if (std::all_of(some.begin(), some.end(), [](const auto& j) { return j.widths.empty(); }))
+    if (std::all_of(some.begin(), some.end(), [](const auto& j) { return j.is_chain(); }))
       grow_chains(some, grown);
     else if (model_.takes_hidden() || !grow_trees(some, grown))
       levels_.grow(some, grown);
@@ -111,84 +111,69 @@ void CudaDraft<A>::propose(std::span<const ProposeJob> jobs, std::span<DraftTree
   }
 }
 
-// The longest first: at each depth of chains those that go on are the first rows.
+// The operations of draft_jobs.h.
 template <class A>
-void CudaDraft<A>::sort_jobs(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
-  order_.clear();
-  for (size_t j = 0; j < jobs.size(); ++j) {
-    trees[j].clear();
-    if (jobs[j].n_draft > 0) order_.push_back(j);
+struct CudaDraft<A>::ChainOps {
+  CudaDraft& d;
+  std::span<DraftTree> trees;
+  Layout layout{};
+
+  void run_committed(int64_t padded) { d.run_committed(padded); }
+  void stage_levels(int64_t padded) {
+    d.stage_chains(padded);
+    layout = {padded > 0 ? padded : d.jobs_.n(), d.top_n_ * d.jobs_.n_levels()};
+    make_room(layout.bytes(), &d.trees_);
   }
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](size_t a, size_t b) { return jobs[a].n_draft > jobs[b].n_draft; });
-}
+  void run_levels(int64_t padded) {
+    auto issue = [&] { issue_levels(*this, d.jobs_, padded, d.chunk_rows_); };
+    if (padded == 0 ||
+        !std::all_of(d.passes_.begin(), d.passes_.end(), [](auto& p) { return p.fixed(); }))
+      return issue();
+    d.graphs_->rest_on(GraphKey::Kind::kChains, {d.staging_.base(), d.trees_.as()}, d.stream_);
+    d.graphs_->run({GraphKey::Kind::kChains, static_cast<int32_t>(padded),
+                    static_cast<int32_t>(d.n_layers_), d.jobs_.n_levels()},
+                   d.stream_, issue);
+  }
+  void fetch() { d.fetch(layout, trees); }
+
+  void clear_trees() { d.clear_trees(layout); }
+  void feed(int32_t depth, int64_t) {
+    d.forward_->launch(d.passes_[static_cast<size_t>(depth - 2)], d.staging_, d.tokens_.data(),
+                       d.n_layers_);
+  }
+  void list(int32_t depth, int64_t first, int64_t n) { d.list_open(depth, first, n); }
+  void grow(int32_t depth, int64_t n) { d.grow(layout, depth, d.jobs_.n_levels(), n, {}); }
+};
 
 template <class A>
 void CudaDraft<A>::grow_chains(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
-  sort_jobs(jobs, trees);
-  const auto n = static_cast<int64_t>(order_.size());
-  const int32_t padded = graphs_ != nullptr && n > 0 ? padded_rows(n, max_rows_) : 0;
-  run_committed(jobs, padded);
-  if (n == 0) return;
-  const int32_t K = jobs[order_[0]].n_draft;
-  stage_chains(jobs, padded, K);
-  Layout layout{padded > 0 ? padded : n, top_n_ * K};
-  make_room(layout.bytes(), &trees_);
-  auto issue = [&] { issue_chains(layout, K); };
-  if (padded > 0 &&
-      std::all_of(passes_.begin(), passes_.end(), [](auto& p) { return p.fixed(); })) {
-    graphs_->rest_on(GraphKey::Kind::kChains, {staging_.base(), trees_.as()}, stream_);
-    graphs_->run({GraphKey::Kind::kChains, padded, static_cast<int32_t>(n_layers_), K}, stream_,
-                 issue);
-  } else {
-    issue();
-  }
-  fetch(layout, trees);
+  for (DraftTree& tree : trees) tree.clear();
+  jobs_.set(jobs);
+  ChainOps ops{*this, trees};
+  draft_chains(ops, jobs_, max_rows_, graphs_ != nullptr);
 }
 
-// The committed tokens of all jobs; logit rows in the order of order_.
 template <class A>
-void CudaDraft<A>::run_committed(std::span<const ProposeJob> jobs, int64_t n_logit_rows) {
-  batch_.clear();
-  hidden_.clear();
-  auto add = [&](const ProposeJob& job, Batch::Logits logits) {
-    batch_.add(job.committed, job.base, nullptr, job.blocks, logits);
-    hidden_.insert(hidden_.end(), job.hidden.begin(), job.hidden.end());
-  };
-  for (size_t j : order_) add(jobs[j], Batch::Logits::kLast);
-  for (const ProposeJob& job : jobs)
-    if (job.n_draft == 0) add(job, Batch::Logits::kNone);
+void CudaDraft<A>::run_committed(int64_t n_logit_rows) {
+  jobs_.committed(&batch_, &hidden_);
   forward_->run(batch_, n_layers_, n_logit_rows, hidden_);
 }
 
 template <class A>
-void CudaDraft<A>::stage_chains(std::span<const ProposeJob> jobs, int64_t B, int32_t K) {
-  level_rows_.clear();
-  for (int32_t depth = 1; depth <= K; ++depth) {
-    auto ended = [&](size_t j) { return jobs[j].n_draft < depth; };
-    auto end = std::find_if(order_.begin(), order_.end(), ended);
-    level_rows_.push_back(B > 0 ? B : end - order_.begin());
-  }
+void CudaDraft<A>::stage_chains(int64_t B) {
+  const int32_t K = jobs_.n_levels();
+  auto rows = [&](int32_t depth) { return B > 0 ? B : jobs_.n_rows(depth); };
   passes_.resize(static_cast<size_t>(K - 1));
   staging_.begin();
-  place_rules(level_rows_[0]);
-  for (size_t i = 0; i < passes_.size(); ++i) {
-    PassWriter::place(level_rows_[i + 1], level_rows_[i + 1], &staging_, &passes_[i]);
-    forward_->head_input().place(&staging_, &passes_[i]);
-  }
-  write_rules(jobs);
-  // One row per chain that goes on: what the level before has drawn.
-  static constexpr int32_t kOnDevice = 0;
+  place_rules(rows(1));
   for (int32_t depth = 2; depth <= K; ++depth) {
-    batch_.clear();
-    hidden_.clear();
-    for (size_t j : order_)
-      if (const ProposeJob& job = jobs[j]; job.n_draft >= depth) {
-        hidden_.push_back({HiddenRef::In::kOwn, batch_.n_rows()});  // said of the level above
-        batch_.add({&kOnDevice, 1},
-                   job.base + static_cast<int64_t>(job.committed.size()) + depth - 2, nullptr,
-                   job.blocks, Batch::Logits::kLast);
-      }
+    Pass* pass = &passes_[static_cast<size_t>(depth - 2)];
+    PassWriter::place(rows(depth), rows(depth), &staging_, pass);
+    forward_->head_input().place(&staging_, pass);
+  }
+  write_rules();
+  for (int32_t depth = 2; depth <= K; ++depth) {
+    jobs_.level(depth, &batch_, &hidden_);
     const auto i = static_cast<size_t>(depth - 2);
     forward_->head_input().fill(hidden_, &staging_, &passes_[i]);
     forward_->writer().fill(batch_, &staging_, &passes_[i], i > 0 ? &passes_[i - 1] : nullptr);
@@ -206,13 +191,13 @@ void CudaDraft<A>::place_rules(int64_t B) {
 // The lists of the rules differ in length from step to step: the rules point to them from the
 // beginning of the staging.
 template <class A>
-void CudaDraft<A>::write_rules(std::span<const ProposeJob> jobs) {
+void CudaDraft<A>::write_rules() {
   rules_.clear();
   std::span<kernels::GrowRules> grow = staging_.host(placed_.grow);
   std::span<int32_t> roots = staging_.host(placed_.roots);
   std::fill(roots.begin(), roots.end(), kernels::kNoNode);
-  for (size_t i = 0; i < order_.size(); ++i) {
-    const ProposeJob& job = jobs[order_[i]];
+  for (size_t i = 0; i < jobs_.order().size(); ++i) {
+    const ProposeJob& job = jobs_[i];
     rules_.add(*job.params, *job.stop, job.counts, job.key,
                job.offset + job.base + static_cast<int64_t>(job.committed.size()), job.n_generated);
     grow[i] = {job.n_draft, job.policy.rule == Acceptance::kCoupled};
@@ -231,31 +216,25 @@ void CudaDraft<A>::write_rules(std::span<const ProposeJob> jobs) {
 }
 
 template <class A>
-void CudaDraft<A>::issue_chains(const Layout& layout, int32_t K) {
-  // No nodes and entries yet; places that stay unused are fetched too.
+void CudaDraft<A>::clear_trees(const Layout& layout) {
   cuda_check(cudaMemsetAsync(trees_.as(), 0, layout.bytes(), stream_));
-  for (int32_t depth = 1; depth <= K; ++depth) {
-    if (depth > 1)
-      forward_->launch(passes_[static_cast<size_t>(depth - 2)], staging_, tokens_.data(),
-                       n_layers_);
-    grow_level(layout, depth, K, level_rows_[static_cast<size_t>(depth - 1)], {});
-  }
 }
 
 template <class A>
-void CudaDraft<A>::grow_level(const Layout& layout, int32_t depth, int32_t max_nodes, int64_t B,
-                              const Level& level) {
+void CudaDraft<A>::list_open(int32_t depth, int64_t first, int64_t n) {
+  list(first, forward_->logits(static_cast<int32_t>(first), static_cast<int32_t>(n)),
+       open_at(depth) + first);
+}
+
+template <class A>
+void CudaDraft<A>::grow(const Layout& layout, int32_t depth, int32_t max_nodes, int64_t B,
+                        const Level& level) {
   const int64_t n = B * level.places;
-  const int32_t* open = depth == 1 ? staging_.at(placed_.roots) : open_[depth % 2].data();
-  for (int64_t first = 0; first < n; first += chunk_rows_) {
-    auto some = static_cast<int32_t>(std::min<int64_t>(chunk_rows_, n - first));
-    list(first, forward_->logits(static_cast<int32_t>(first), some), open + first);
-  }
   kernels::RuleLists lists{staging_.base<kernels::TokenCount>(), staging_.base<TokenValue>(),
                            staging_.base<int32_t>()};
   kernels::grow_trees(layout.at(trees_.as()),
                       {open_[(depth + 1) % 2].data(), {B, level.next_places}},
-                      {tokens_.data(), {B, level.next_places}}, {open, {B, level.places}},
+                      {tokens_.data(), {B, level.next_places}}, {open_at(depth), {B, level.places}},
                       {candidates_.data(), {n, top_n_}}, {n_listed_.data(), {n}},
                       {staging_.at(placed_.sampling), {B}}, {staging_.at(placed_.grow), {B}}, lists,
                       level.width, depth, max_nodes, stream_);
@@ -267,8 +246,8 @@ void CudaDraft<A>::fetch(const Layout& layout, std::span<DraftTree> trees) {
   cuda_check(
       cudaMemcpyAsync(host_.data(), trees_.as(), layout.bytes(), cudaMemcpyDeviceToHost, stream_));
   cuda_check(cudaStreamSynchronize(stream_));
-  for (size_t i = 0; i < order_.size(); ++i)
-    layout.read(host_.data(), static_cast<int64_t>(i), &trees[order_[i]]);
+  for (size_t i = 0; i < jobs_.order().size(); ++i)
+    layout.read(host_.data(), static_cast<int64_t>(i), &trees[jobs_.order()[i]]);
 }
 
 template <class A>

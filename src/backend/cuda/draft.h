@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/draft_jobs.h"
 #include "backend/cuda/forward.h"
 #include "backend/cuda/rules.h"
 #include "backend/draft_levels.h"
@@ -19,8 +20,8 @@ void make_room(size_t bytes, Memory* memory) {
 
 // Drafts for several sequences on the device. The levels (list, grow, feed back, forward) of
 // chains, or of trees of the same widths, are one graph behind the pass over the committed tokens,
-// and come back in one copy. Drafts of several shapes at once, and trees too wide for one pass, go
-// level by level through the host (draft_levels.h).
+// and come back in one copy. Drafts of several shapes at once, trees that grow by gain, and
+// trees too wide for one pass go level by level through the host (draft_levels.h).
 template <class A>
 class CudaDraft {
  public:
@@ -45,6 +46,7 @@ class CudaDraft {
   struct Level {
     int32_t places = 1, width = 1, next_places = 1;
   };
+  struct ChainOps;  // of draft_jobs.h
   // n trees in one stretch of memory, so that one copy fetches them.
   struct Layout {
     int64_t n = 0;
@@ -54,22 +56,26 @@ class CudaDraft {
     void read(const std::byte* base, int64_t b, DraftTree* tree) const;
   };
 
-  void sort_jobs(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
   void grow_chains(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
   // False: not these, or not all of their levels; the host does it.
   bool grow_trees(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
-  bool find_levels(std::span<const ProposeJob> jobs);
-  void run_committed(std::span<const ProposeJob> jobs, int64_t n_logit_rows);
-  // Everything that the K levels read, B rows to a level (0: those that there are).
-  void stage_chains(std::span<const ProposeJob> jobs, int64_t B, int32_t K);
-  void stage_trees(std::span<const ProposeJob> jobs, int64_t B);
+  bool find_levels();
+  void run_committed(int64_t n_logit_rows);
+  // Everything that the levels read, B rows to a level of chains (0: those that there are).
+  void stage_chains(int64_t B);
+  void stage_trees(int64_t B);
   void add_nodes(const ProposeJob& job, int32_t depth, int32_t n);
   void place_rules(int64_t B);
-  void write_rules(std::span<const ProposeJob> jobs);
-  void issue_chains(const Layout& layout, int32_t K);
+  void write_rules();
   void issue_trees(const Layout& layout);
-  void grow_level(const Layout& layout, int32_t depth, int32_t max_nodes, int64_t B,
-                  const Level& level);
+  // No nodes and entries yet; places that stay unused are fetched too.
+  void clear_trees(const Layout& layout);
+  // Of the open nodes of a level, n from `first` on.
+  void list_open(int32_t depth, int64_t first, int64_t n);
+  void grow(const Layout& layout, int32_t depth, int32_t max_nodes, int64_t B, const Level& level);
+  const int32_t* open_at(int32_t depth) const {
+    return depth == 1 ? staging_.at(placed_.roots) : open_[depth % 2].data();
+  }
   void fetch(const Layout& layout, std::span<DraftTree> trees);
   DraftLevels::Device level_device();
   // The likeliest tokens of logits [n, head_rows] to rows [first, first + n) of candidates_.
@@ -86,12 +92,11 @@ class CudaDraft {
   DraftLevels levels_;
   Batch batch_;
   std::vector<HiddenRef> hidden_;  // a head's: by row of batch_
-  std::vector<size_t> order_;      // jobs that draft, those that want most first
+  DraftJobs jobs_;                 // of the present call
   DeviceRules rules_;
   Rules placed_;
   Staging staging_;
-  std::vector<Pass> passes_;                      // of levels 2..K
-  std::vector<int64_t> level_rows_;               // of levels 1..K
+  std::vector<Pass> passes_;                      // of levels 2 and on
   std::vector<Level> tree_levels_;                // of trees
   int32_t n_nodes_ = 0, widest_ = 0;              // of a full tree of these levels
   bool runs_all_levels_ = false;                  // not only those that a full tree needs

@@ -11,10 +11,10 @@ namespace pf {
 
 // False where the jobs have no levels in common or too many nodes for one pass.
 template <class A>
-bool CudaDraft<A>::find_levels(std::span<const ProposeJob> jobs) {
-  const std::span<const int32_t> widths = jobs[order_[0]].widths;
-  for (size_t j : order_)
-    if (!std::equal(widths.begin(), widths.end(), jobs[j].widths.begin(), jobs[j].widths.end()))
+bool CudaDraft<A>::find_levels() {
+  const std::span<const int32_t> widths = jobs_[0].widths;
+  for (size_t i = 0; i < jobs_.order().size(); ++i)
+    if (!std::equal(widths.begin(), widths.end(), jobs_[i].widths.begin(), jobs_[i].widths.end()))
       return false;
   if (widths.empty() || widths.size() > std::tuple_size_v<decltype(GraphKey::widths)>) return false;
   tree_levels_.clear();
@@ -26,24 +26,25 @@ bool CudaDraft<A>::find_levels(std::span<const ProposeJob> jobs) {
     tree_levels_.push_back(level);
     n_nodes_ = std::min(n_nodes_ + places, kMaxTreeNodes);
     widest_ = std::max(widest_, places);
-    // The first of order_ wants the most.
-    if (!runs_all_levels_ && n_nodes_ >= jobs[order_[0]].n_draft) break;
+    // The first wants the most.
+    if (!runs_all_levels_ && n_nodes_ >= jobs_[0].n_draft) break;
   }
-  return static_cast<int64_t>(order_.size()) * widest_ <= max_rows_;
+  return jobs_.n() * widest_ <= max_rows_;
 }
 
 template <class A>
 bool CudaDraft<A>::grow_trees(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
-  sort_jobs(jobs, trees);
-  if (order_.empty()) return run_committed(jobs, 0), true;
-  if (!find_levels(jobs)) return false;
-  const auto n = static_cast<int64_t>(order_.size());
+  for (DraftTree& tree : trees) tree.clear();
+  jobs_.set(jobs);
+  const int64_t n = jobs_.n();
+  if (n == 0) return run_committed(0), true;
+  if (!find_levels()) return false;
   const int64_t padded = graphs_ != nullptr ? padded_rows(n, max_rows_ / widest_) : 0;
   const int64_t B = padded > 0 ? padded : n;
-  stage_trees(jobs, B);
+  stage_trees(B);
   // The places of a tree's tables are those of one plan.
   if (!std::all_of(passes_.begin(), passes_.end(), [](auto& p) { return p.fixed(); })) return false;
-  run_committed(jobs, B);
+  run_committed(B);
   Layout layout{B, top_n_ * n_nodes_};
   make_room(layout.bytes(), &trees_);
   auto issue = [&] { issue_trees(layout); };
@@ -61,8 +62,8 @@ bool CudaDraft<A>::grow_trees(std::span<const ProposeJob> jobs, std::span<DraftT
 
   // Where q has fewer tokens than a level is wide, a tree wants levels that were left out: then
   // they are not left out again.
-  if (tree_levels_.size() == jobs[order_[0]].widths.size()) return true;
-  for (size_t j : order_) {
+  if (tree_levels_.size() == jobs_[0].widths.size()) return true;
+  for (size_t j : jobs_.order()) {
     const DraftTree& tree = trees[j];
     if (tree.size() > 0 && tree.size() < jobs[j].n_draft &&
         tree.depths.back() == static_cast<int32_t>(tree_levels_.size()))
@@ -72,7 +73,7 @@ bool CudaDraft<A>::grow_trees(std::span<const ProposeJob> jobs, std::span<DraftT
 }
 
 template <class A>
-void CudaDraft<A>::stage_trees(std::span<const ProposeJob> jobs, int64_t B) {
+void CudaDraft<A>::stage_trees(int64_t B) {
   passes_.resize(tree_levels_.size() - 1);
   staging_.begin();
   place_rules(B);
@@ -83,16 +84,16 @@ void CudaDraft<A>::stage_trees(std::span<const ProposeJob> jobs, int64_t B) {
     const int64_t rows = B * tree_levels_[i].next_places;
     PassWriter::place(rows, rows, &staging_, &passes_[i]);
   }
-  write_rules(jobs);
+  write_rules();
   for (size_t i = 0; i < passes_.size(); ++i) {
     batch_.clear();
-    for (size_t j : order_)
-      add_nodes(jobs[j], static_cast<int32_t>(i) + 1, tree_levels_[i].next_places);
+    for (size_t j = 0; j < jobs_.order().size(); ++j)
+      add_nodes(jobs_[j], static_cast<int32_t>(i) + 1, tree_levels_[i].next_places);
     forward_->writer().fill(batch_, &staging_, &passes_[i], i > 0 ? &passes_[i - 1] : nullptr);
   }
   int32_t table = passes_.empty() ? 0 : Staging::index(passes_[0].tables);
   for (size_t i = 0; i < static_cast<size_t>(B); ++i) {
-    const ProposeJob* job = i < order_.size() ? &jobs[order_[i]] : nullptr;
+    const ProposeJob* job = i < jobs_.order().size() ? &jobs_[i] : nullptr;
     staging_.host(slots)[i] =
         job ? static_cast<int32_t>(job->base) + static_cast<int32_t>(job->committed.size()) : 0;
     staging_.host(first)[i] = table;
@@ -124,7 +125,7 @@ template <class A>
 void CudaDraft<A>::issue_trees(const Layout& layout) {
   const int64_t B = layout.n;
   const kernels::DraftTrees trees = layout.at(trees_.as());
-  cuda_check(cudaMemsetAsync(trees_.as(), 0, layout.bytes(), stream_));
+  clear_trees(layout);
   for (size_t i = 0; i < tree_levels_.size(); ++i) {
     const auto depth = static_cast<int32_t>(i) + 1;
     if (i > 0) {
@@ -136,7 +137,10 @@ void CudaDraft<A>::issue_trees(const Layout& layout) {
                            staging_.base<int32_t>(), block_tokens_, stream_);
       forward_->launch(pass, staging_, tokens_.data(), n_layers_);
     }
-    grow_level(layout, depth, n_nodes_, B, tree_levels_[i]);
+    const int64_t n = B * tree_levels_[i].places;
+    for (int64_t first = 0; first < n; first += chunk_rows_)
+      list_open(depth, first, std::min<int64_t>(chunk_rows_, n - first));
+    grow(layout, depth, n_nodes_, B, tree_levels_[i]);
   }
 }
 

@@ -1,6 +1,7 @@
 // The memory of the CUDA backend, worked out before it is made, from the same options: what each
 // part of it allocates, in the order of its members. Needs no CUDA toolkit.
 #include "backend/cuda/limits.h"
+#include "backend/cuda/shard.h"
 #include "kernels/pack_int4.h"
 #include "kernels/sample_types.h"
 
@@ -62,6 +63,10 @@ int64_t hidden_bytes(const ModelShape& m, const CudaOptions& o) {
   return total + (m.head_kind == HeadKind::kEagle3 ? T * m.hidden_width * 2 : 0);
 }
 
+int64_t kv_block_bytes(const ModelShape& m, const CudaOptions& o) {
+  return m.L * 2 * m.G * o.block_tokens * kv_row_bytes(m.D, o.int8_kv) + m.hidden_width * 2;
+}
+
 int64_t judge_bytes(const ModelShape& m, const CudaOptions& o) {
   const int64_t chunk = o.head_chunk_rows;
   const auto row = static_cast<int64_t>(sizeof(kernels::RowLaw) + sizeof(kernels::Accepted) +
@@ -76,14 +81,36 @@ int64_t draft_bytes(const ModelShape& m, const CudaOptions& o) {
          o.head_chunk_rows * kernels::n_slices_of(m.head_rows) * listed;
 }
 
+// One rank of several (sharded_forward.h): the first judges, the others only compute.
+Footprint rank_footprint(const Model& model, const CudaOptions& options, int32_t rank) {
+  const Model part = shard_shapes(model, {rank, options.n_devices});
+  CudaOptions o = options;
+  if (rank > 0) {
+    o.keep_hidden = false;
+    o.tap_layers.clear();
+  }
+  ModelShape m = shape_of(part, nullptr);
+  Footprint f;
+  f.weight_bytes = weight_bytes(part, part.head, m, o.int4);
+  f.kv_block_bytes = kv_block_bytes(m, o);
+  f.scratch_bytes = forward_bytes(m, o) + hidden_bytes(m, o) +
+                    static_cast<int64_t>(kMoveStaging + kRankStaging) +
+                    4 * (n_max_rows(o) * m.E + gathered_floats(m.E, m.head_rows, o));
+  m.V = model.head.rows();
+  if (rank == 0) f.scratch_bytes += judge_bytes(m, o) + 4 * o.head_chunk_rows * m.V;
+  f.collective_bytes = kCollectiveBytes;
+  return f;
+}
+
 }  // namespace
 
-Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& o) {
+Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& o,
+                         int32_t rank) {
+  if (o.n_devices > 1) return rank_footprint(model, o, rank);
   const ModelShape m = shape_of(model, embedding_of);
   Footprint f;
   f.weight_bytes = weight_bytes(model, head_of(model, embedding_of), m, o.int4);
-  f.kv_block_bytes =
-      m.L * 2 * m.G * o.block_tokens * kv_row_bytes(m.D, o.int8_kv) + m.hidden_width * 2;
+  f.kv_block_bytes = kv_block_bytes(m, o);
   f.scratch_bytes = forward_bytes(m, o) + hidden_bytes(m, o) + judge_bytes(m, o) +
                     draft_bytes(m, o) + static_cast<int64_t>(kMoveStaging);
   f.graph_bytes = o.graphs ? kGraphNodes * kGraphNodeBytes : 0;

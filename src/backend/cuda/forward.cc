@@ -6,6 +6,7 @@
 
 #include "backend/cuda/limits.h"
 #include "backend/cuda/passes.h"
+#include "kernels/add_partials.h"
 #include "kernels/gather_rows.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope_kv_write.h"
@@ -62,6 +63,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       writer_({static_cast<int32_t>(m.H), static_cast<int32_t>(m.G), o.block_tokens,
                m.sliding_window, n_attention_parts(o), n_thread_blocks_, m.first_position()}),
       residual_(max_rows_ * m.E),
+      sums_{residual_.data(), true},
       angles_(max_rows_ * m.D),
       qkv_(keeps_qkv(o) ? max_rows_ * m.qkv_width() : 0),
       normed_(max_rows_ * m.E),
@@ -117,15 +119,10 @@ void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_r
   if (n == 0) return;
   if (n_layers == 0) n_layers = model_.L;
   const int32_t padded = graphs_ != nullptr ? padded_rows(n, max_rows_) : 0;
-  staging_.begin();
   if (padded > 0)
-    PassWriter::place(padded, padded, &staging_, &pass_);
+    prepare(batch, padded, padded, hidden);
   else
-    PassWriter::place(n, std::max(R, n_logit_rows), &staging_, &pass_);
-  head_input_.place(&staging_, &pass_);
-  head_input_.fill(hidden, &staging_, &pass_);
-  writer_.fill(batch, &staging_, &pass_);
-  staging_.send(stream_);
+    prepare(batch, n, std::max(R, n_logit_rows), hidden);
   auto issue = [&] { launch(pass_, staging_, staging_.at(pass_.tokens), n_layers); };
   if (padded == 0 || !pass_.fixed()) {
     if (padded == 0) find_prompts(batch);
@@ -137,6 +134,25 @@ void CudaForward<A>::run(const Batch& batch, int64_t n_layers, int64_t n_logit_r
   graphs_->run(
       {GraphKey::Kind::kPass, padded, static_cast<int32_t>(n_layers), head_input_.variant(pass_)},
       stream_, issue);
+}
+
+template <class A>
+void CudaForward<A>::prepare(const Batch& batch, int64_t T, int64_t R,
+                             std::span<const HiddenRef> hidden) {
+  staging_.begin();
+  PassWriter::place(T, R, &staging_, &pass_);
+  head_input_.place(&staging_, &pass_);
+  head_input_.fill(hidden, &staging_, &pass_);
+  writer_.fill(batch, &staging_, &pass_);
+  staging_.send(stream_);
+}
+
+template <class A>
+void CudaForward<A>::prepare_as(const CudaForward& other) {
+  staging_.begin();
+  pass_ = other.pass_;
+  staging_.copy(other.staging_);
+  staging_.send(stream_);
 }
 
 // A library multiplies the rows of prompts whose chunks no graph would hold, and no others: a row
@@ -174,9 +190,9 @@ template <class A>
 void CudaForward<A>::add_product(View<float, 2> y, View<const A, 2> x, const CudaMatrix<A>& w) {
   for (const Stretch& s : stretches(x.shape[0], w))
     if (s.by_library)
-      product_by_library(y.rows(s.first, s.n), x.rows(s.first, s.n), w, true);
+      product_by_library(y.rows(s.first, s.n), x.rows(s.first, s.n), w, sums_.add);
     else
-      multiply(y.rows(s.first, s.n), x.rows(s.first, s.n), w, {.add = true}, stream_);
+      multiply(y.rows(s.first, s.n), x.rows(s.first, s.n), w, {.add = sums_.add}, stream_);
 }
 
 // The operations of passes.h, of one pass.
@@ -188,6 +204,7 @@ struct CudaForward<A>::Ops {
   const int32_t* tokens;
   const CudaModel<A>& m;
   const bool keep;  // states for a head
+  const int64_t n_layers;
 
   View<float, 2> residual() const { return {f.residual_.data(), {pass.T, m.E}}; }
   View<float, 2> picked() const { return {f.picked_.data(), {pass.R, m.E}}; }
@@ -211,13 +228,20 @@ struct CudaForward<A>::Ops {
     kernels::rope_angles({f.angles_.data(), {pass.T, 2, m.D / 2}}, staging.view(pass.positions),
                          {m.rope_inverse.data(), {m.D / 2}}, m.rope_factor, f.stream_);
   }
-  void norm(const DeviceBuffer<float>& w) {
+  const DeviceBuffer<float>& norm_of(int64_t layer, LayerNorm which) const {
+    return which == LayerNorm::kAttention ? layer_of(layer).attention_norm
+                                          : layer_of(layer).ffn_norm;
+  }
+  bool is_made(int64_t layer, LayerNorm which) const {
+    return product_makes_norm(layer, which, pass.T, !f.sums_.add) &&
+           norm_of(layer, which).size() > 0;
+  }
+  void norm(int64_t layer, LayerNorm which) {
+    if (is_made(layer, which) || (which == LayerNorm::kAttention && m.reads_wide(layer))) return;
+    const DeviceBuffer<float>& w = norm_of(layer, which);
     if (w.size() == 0) return f.narrow_rows(normed(), residual());
     kernels::rms_norm(normed(), View<const float, 2>(residual()), {w.data(), {m.E}}, m.epsilon,
                       f.stream_);
-  }
-  void first_norm() {
-    if (!m.reads_wide(0)) norm(layer_of(0).attention_norm);
   }
   void make_queries(int64_t layer) {
     const CudaLayer<A>& w = layer_of(layer);
@@ -257,21 +281,18 @@ struct CudaForward<A>::Ops {
                                  parts, work, f.stream_);
     }
   }
-  void add_product(int64_t layer, LayerSum which, bool norm_follows) {
+  void add_product(int64_t layer, LayerSum which) {
     const bool is_o = which == LayerSum::kO;
     const CudaMatrix<A>& w = is_o ? layer_of(layer).o : layer_of(layer).down;
     const DeviceBuffer<A>& from = is_o ? f.attended_ : f.activated_;
     const View<const A, 2> x{from.data(), {pass.T, w.K}};
-    if (!norm_follows) return f.add_product(residual(), x, w);
-    const DeviceBuffer<float>& weights =
-        is_o ? layer_of(layer).ffn_norm : layer_of(layer + 1).attention_norm;
-    if (weights.size() > 0 && pass.T <= kernels::kNormRows) {
-      auto to = kernels::GemmOutput<A>::rows(residual(), {.add = true});
-      to.norm = {f.normed_.data(), weights.data(), m.epsilon, f.counters_.data()};
-      return pf::multiply(to, x, w, f.stream_);
-    }
-    f.add_product(residual(), x, w);
-    norm(weights);
+    const int64_t next = is_o ? layer : layer + 1;
+    const LayerNorm behind = is_o ? LayerNorm::kFfn : LayerNorm::kAttention;
+    if (next == n_layers || !is_made(next, behind))
+      return f.add_product(View<float, 2>{f.sums_.to, {pass.T, m.E}}, x, w);
+    auto to = kernels::GemmOutput<A>::rows(residual(), {.add = true});
+    to.norm = {f.normed_.data(), norm_of(next, behind).data(), m.epsilon, f.counters_.data()};
+    pf::multiply(to, x, w, f.stream_);
   }
   void activate(int64_t layer) {
     const CudaMatrix<A>& w = layer_of(layer).gate_up;
@@ -316,8 +337,29 @@ void CudaForward<A>::narrow_rows(View<A, 2> y, View<const float, 2> x) {
 template <class A>
 void CudaForward<A>::launch(const Pass& pass, const Staging& staging, const int32_t* tokens,
                             int64_t n_layers) {
-  Ops ops{*this, pass, staging, tokens, model_, kept_width_ > 0 && n_layers == model_.L};
+  Ops ops{*this, pass, staging, tokens, model_, kept_width_ > 0 && n_layers == model_.L, n_layers};
   issue_pass(ops, n_layers);
+}
+
+template <class A>
+void CudaForward<A>::launch_part(PassPart part, int64_t layer) {
+  Ops ops{*this, pass_, staging_, staging_.at(pass_.tokens), model_, kept_width_ > 0, model_.L};
+  switch (part) {
+    case PassPart::kBegin:
+      return issue_begin(ops);
+    case PassPart::kAttention:
+      return issue_attention(ops, layer);
+    case PassPart::kFfn:
+      return issue_ffn(ops, layer);
+    case PassPart::kEnd:
+      return issue_end(ops);
+  }
+}
+
+template <class A>
+void CudaForward<A>::add_partials(const float* partials, int64_t n) {
+  kernels::add_partials({residual_.data(), {pass_.T, model_.E}}, {partials, {n, pass_.T, model_.E}},
+                        stream_);
 }
 
 template <class A>

@@ -24,6 +24,17 @@ class CudaForward {
   void run(const Batch& batch, int64_t n_layers = 0, int64_t n_logit_rows = 0,
            std::span<const HiddenRef> hidden = {});
 
+  // The same in parts, for several devices of which each has its share of every layer
+  // (sharded_forward.h): the batch is made ready to launch, or what another one has made ready is;
+  // then the parts of the pass. The products that end half a layer go to `partials` [T, E], once
+  // sum_into() was called, and are part of the residual stream when add_partials() has added all.
+  enum class PassPart { kBegin, kAttention, kFfn, kEnd };
+  void prepare(const Batch& batch, int64_t T, int64_t R, std::span<const HiddenRef> hidden = {});
+  void prepare_as(const CudaForward& other);
+  void launch_part(PassPart part, int64_t layer = 0);
+  void sum_into(float* partials) { sums_ = {partials, false}; }
+  void add_partials(const float* partials, int64_t n);  // [n, T, E]
+
   // The parts of it, for sequences of passes that are captured as a whole: `pass` written to
   // `staging` and sent, then launched. `tokens` [T] on the device stand for those of the batch
   // where given: a draft feeds what it has just drawn.
@@ -50,6 +61,10 @@ class CudaForward {
 
  private:
   struct Ops;
+  struct Sums {
+    float* to;  // [T, E]
+    bool add;   // to what is there
+  };
   static StateType kept_type() {
     return std::is_same_v<A, f16> ? StateType::kF16 : StateType::kBf16;
   }
@@ -68,7 +83,7 @@ class CudaForward {
   std::span<const Stretch> stretches(int64_t T, const CudaMatrix<A>& w);
   template <class Y>
   void product_by_library(View<Y, 2> y, View<const A, 2> x, const CudaMatrix<A>& w, bool add);
-  // y += x w^T
+  // y = x w^T, or y += it: as sums_ says.
   void add_product(View<float, 2> y, View<const A, 2> x, const CudaMatrix<A>& w);
   View<A, 2> wide(DeviceBuffer<A>& scratch, int64_t n, int64_t width) {
     return {scratch.data(), {n, width}};
@@ -91,6 +106,7 @@ class CudaForward {
   Stretch all_{};                   // what stretches() gives where there are none
 
   DeviceBuffer<float> residual_;        // [T, E]
+  Sums sums_;                           // where the products of half layers go
   DeviceBuffer<float> angles_;          // [T, 2, D / 2]
   DeviceBuffer<float> qkv_;             // [T, (H + 2 G) D], where rope_kv_write reads it
   DeviceBuffer<A> normed_;              // [T, E]

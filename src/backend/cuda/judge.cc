@@ -9,16 +9,15 @@ namespace pf {
 using kernels::Accepted;
 using kernels::TokenValue;
 
-template <class A>
-CudaJudge<A>::CudaJudge(const CudaModel<A>& model, const CudaOptions& options,
-                        CudaForward<A>* forward, cudaStream_t stream)
-    : model_(model),
+CudaJudge::CudaJudge(int64_t vocabulary, const CudaOptions& options, Logits logits,
+                     cudaStream_t stream)
+    : V_(vocabulary),
       chunk_rows_(options.head_chunk_rows),
-      forward_(forward),
+      logits_(std::move(logits)),
       stream_(stream),
       staging_(kJudgeStaging),
       laws_(chunk_rows_),
-      residual_(chunk_rows_ * model.V),
+      residual_(chunk_rows_ * V_),
       answers_(static_cast<size_t>(chunk_rows_) *
                (sizeof(Accepted) + kMaxListedTop * sizeof(TokenValue))),
       answers_host_(answers_.bytes()) {
@@ -26,15 +25,13 @@ CudaJudge<A>::CudaJudge(const CudaModel<A>& model, const CudaOptions& options,
   cuda_check(cudaMemsetAsync(answers_.as(), 0, answers_.bytes(), stream_));
 }
 
-template <class A>
-int64_t CudaJudge<A>::scratch_bytes() const {
+int64_t CudaJudge::scratch_bytes() const {
   return static_cast<int64_t>(staging_.bytes() + laws_.bytes() + residual_.bytes() + q_.bytes() +
                               answers_.bytes());
 }
 
-template <class A>
-void CudaJudge<A>::accept(const Batch& batch, std::span<const AcceptJob> jobs,
-                          std::span<AcceptResult> results) {
+void CudaJudge::accept(const Batch& batch, std::span<const AcceptJob> jobs,
+                       std::span<AcceptResult> results) {
   for (size_t first = 0; first < jobs.size();) {
     size_t end = first;
     int32_t n = 0;
@@ -49,9 +46,8 @@ void CudaJudge<A>::accept(const Batch& batch, std::span<const AcceptJob> jobs,
   }
 }
 
-template <class A>
-void CudaJudge<A>::accept_chunk(const Batch& batch, std::span<const AcceptJob> jobs,
-                                std::span<AcceptResult> results) {
+void CudaJudge::accept_chunk(const Batch& batch, std::span<const AcceptJob> jobs,
+                             std::span<AcceptResult> results) {
   rules_.clear();
   job_trees_.clear();
   logit_rows_.clear();
@@ -76,12 +72,10 @@ void CudaJudge<A>::accept_chunk(const Batch& batch, std::span<const AcceptJob> j
   std::span top{reinterpret_cast<const TokenValue*>(accepted + jobs.size()),
                 static_cast<size_t>(n_rows * n_top)};
   for (size_t j = 0; j < jobs.size(); ++j)
-    to_result(accepted[j], jobs[j].input, rules_.accept[j].first_row, top, n_top, model_.V,
-              &results[j]);
+    to_result(accepted[j], jobs[j].input, rules_.accept[j].first_row, top, n_top, V_, &results[j]);
 }
 
-template <class A>
-void CudaJudge<A>::launch(int64_t n_rows, int32_t n_top) {
+void CudaJudge::launch(int64_t n_rows, int32_t n_top) {
   const auto B = static_cast<int64_t>(rules_.sampling.size());
   if (q_.size() < B * trees_.q_capacity) q_ = DeviceBuffer<TokenValue>(B * trees_.q_capacity);
   staging_.begin();
@@ -105,19 +99,18 @@ void CudaJudge<A>::launch(int64_t n_rows, int32_t n_top) {
                             staging_.at(q_end),   staging_.at(scores),    staging_.at(q),
                             trees_.q_capacity};
   kernels::RuleLists lists{staging_.at(counts), staging_.at(biases), staging_.at(ends)};
-  View<float, 2> logits = forward_->logits(staging_.view(rows));
+  View<float, 2> logits = logits_(staging_.view(rows), logit_rows_);
   View<kernels::RowLaw, 1> laws{laws_.data(), {n_rows}};
   auto* accepted = answers_.as<Accepted>();
   View<TokenValue, 2> top{reinterpret_cast<TokenValue*>(accepted + B), {n_rows, n_top}};
   kernels::make_laws(laws, top, logits, staging_.view(sequence), staging_.view(sampling),
                      staging_.view(accept), lists, trees, stream_);
-  kernels::accept({accepted, {B}}, {residual_.data(), {B, model_.V}},
-                  {q_.data(), {B, trees_.q_capacity}}, logits, laws, staging_.view(sampling),
-                  staging_.view(accept), lists, trees, stream_);
+  kernels::accept({accepted, {B}}, {residual_.data(), {B, V_}}, {q_.data(), {B, trees_.q_capacity}},
+                  logits, laws, staging_.view(sampling), staging_.view(accept), lists, trees,
+                  stream_);
 }
 
-template <class A>
-void CudaJudge<A>::fetch(int64_t n_jobs, int64_t n_rows, int32_t n_top) {
+void CudaJudge::fetch(int64_t n_jobs, int64_t n_rows, int32_t n_top) {
   size_t bytes = static_cast<size_t>(n_jobs) * sizeof(Accepted) +
                  static_cast<size_t>(n_rows * n_top) * sizeof(TokenValue);
   cuda_check(
@@ -125,8 +118,7 @@ void CudaJudge<A>::fetch(int64_t n_jobs, int64_t n_rows, int32_t n_top) {
   cuda_check(cudaStreamSynchronize(stream_));
 }
 
-template <class A>
-void CudaJudge<A>::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) {
+void CudaJudge::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) {
   for (size_t first = 0; first < jobs.size();) {
     const size_t n = std::min(jobs.size() - first, static_cast<size_t>(chunk_rows_));
     int32_t n_top = 0;
@@ -144,8 +136,9 @@ void CudaJudge<A>::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob>
     const auto R = static_cast<int64_t>(n);
     auto* logprobs = answers_.as<float>();
     auto* top = reinterpret_cast<TokenValue*>(logprobs + chunk_rows_ + chunk_rows_ % 2);
-    kernels::score_tokens({logprobs, {R}}, {top, {R, n_top}}, forward_->logits(staging_.view(rows)),
-                          staging_.view(tokens), stream_);
+    kernels::score_tokens({logprobs, {R}}, {top, {R, n_top}},
+                          logits_(staging_.view(rows), logit_rows_), staging_.view(tokens),
+                          stream_);
     size_t bytes = static_cast<size_t>(reinterpret_cast<std::byte*>(top + R * n_top) -
                                        answers_.as<std::byte>());
     cuda_check(cudaMemcpyAsync(answers_host_.data(), answers_.as(), bytes, cudaMemcpyDeviceToHost,
@@ -157,7 +150,7 @@ void CudaJudge<A>::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob>
       TokenLogprob& out = results[first + i];
       out.logprob = got[i];
       out.top.clear();
-      for (int32_t t = 0; t < std::min<int64_t>(jobs[first + i].n_top, model_.V); ++t) {
+      for (int32_t t = 0; t < std::min<int64_t>(jobs[first + i].n_top, V_); ++t) {
         const TokenValue& v = got_top[static_cast<int64_t>(i) * n_top + t];
         out.top.push_back({v.token, v.value});
       }
@@ -165,8 +158,5 @@ void CudaJudge<A>::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob>
     first += n;
   }
 }
-
-template class CudaJudge<f16>;
-template class CudaJudge<bf16>;
 
 }  // namespace pf

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cuda/forward.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/rules.h"
+#include "backend/cuda/staging.h"
 #include "kernels/accept.h"
 #include "kernels/sample.h"
 
@@ -13,11 +15,14 @@ namespace pf {
 
 // The accept rule and known tokens' scores on the device, over the logit rows of the last forward
 // pass, in chunks of rows that the head's room holds.
-template <class A>
 class CudaJudge {
  public:
-  CudaJudge(const CudaModel<A>& model, const CudaOptions& options, CudaForward<A>* forward,
-            cudaStream_t stream);
+  // Logits float [n, V] of logit rows of the last pass, until it is asked again: the rows lie on
+  // the device and, for who has several devices, here.
+  using Logits = std::function<View<float, 2>(View<const int32_t, 1> on_device,
+                                              std::span<const int32_t> rows)>;
+
+  CudaJudge(int64_t vocabulary, const CudaOptions& options, Logits logits, cudaStream_t stream);
 
   void accept(const Batch& batch, std::span<const AcceptJob> jobs, std::span<AcceptResult> results);
   void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results);
@@ -30,9 +35,9 @@ class CudaJudge {
   // What came back, one copy: accepted [B], then top [rows, n_top].
   void fetch(int64_t n_jobs, int64_t n_rows, int32_t n_top);
 
-  const CudaModel<A>& model_;
+  const int64_t V_;
   const int32_t chunk_rows_;
-  CudaForward<A>* forward_;
+  const Logits logits_;
   const cudaStream_t stream_;
 
   DeviceRules rules_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/limits.h"
+#include "backend/cuda/shard.h"
 #include "backend/draft_levels.h"
 
 namespace pf {
@@ -11,31 +12,36 @@ using namespace kernels;
 
 LaunchList::LaunchList(const Model& model, const Model* embedding_of, const CudaOptions& o,
                        int32_t n_multiprocessors)
-    : model_(model),
-      m_(shape_of(model, embedding_of)),
+    : shard_(o.n_devices > 1 ? std::make_unique<Model>(shard_shapes(model, {0, o.n_devices}))
+                             : nullptr),
+      model_(shard_ ? *shard_ : model),
+      m_(shape_of(model_, embedding_of)),
       options_(o),
       n_thread_blocks_(n_attention_blocks(m_.D, o.int8_kv, n_multiprocessors)),
       plan_({static_cast<int32_t>(m_.H), static_cast<int32_t>(m_.G), o.block_tokens,
              static_cast<int32_t>(model.config.sliding_window), n_attention_parts(o),
-             n_thread_blocks_}) {}
+             n_thread_blocks_}) {
+  if (shard_) m_.V = model.head.rows();
+}
 
 void LaunchList::clear() {
   launches_.clear();
   in_graph_.clear();
-  n_copies_ = n_waits_ = 0;
+  n_copies_ = n_waits_ = n_exchanges_ = exchanged_bytes_ = 0;
 }
 
 void LaunchList::forward(const Batch& batch, int64_t n_layers, int64_t n_logit_rows) {
   const int64_t n = batch.n_rows(), R = static_cast<int64_t>(batch.logit_rows.size());
   if (n == 0) return;
-  const int64_t padded = options_.graphs ? padded_rows(n, n_max_rows(options_)) : 0;
+  const int64_t padded = uses_graphs(options_) ? padded_rows(n, n_max_rows(options_)) : 0;
   if (padded > 0)
     begin_pass(batch, padded, padded);
   else
     begin_pass(batch, n, std::max(R, n_logit_rows));
   ++n_copies_;
   capturing_ = padded > 0 && attention_.size() == 2;
-  issue_pass(*this, n_layers > 0 ? n_layers : m_.L);
+  pass_layers_ = n_layers > 0 ? n_layers : m_.L;
+  issue_pass(*this, pass_layers_);
   capturing_ = false;
 }
 
@@ -69,7 +75,9 @@ LaunchCost LaunchList::product(int64_t T, Tensors tensors, OutputBytes out) cons
 
 void LaunchList::embed() { add(gather_rows_cost(T_, m_.E, 2, 4)); }
 void LaunchList::prepare_angles() { add(rope_angles_cost(T_, m_.D)); }
-void LaunchList::first_norm() { add(rms_norm_cost(T_, m_.E)); }
+void LaunchList::norm(int64_t layer, LayerNorm which) {
+  if (!is_made(layer, which)) add(rms_norm_cost(T_, m_.E));
+}
 void LaunchList::make_queries(int64_t layer) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
   const int64_t row = kv_row_bytes(m_.D, options_.int8_kv);
@@ -93,11 +101,29 @@ void LaunchList::final_norm() {
   if (R_ > 0) add(rms_norm_cost(R_, m_.E));
 }
 
-void LaunchList::add_product(int64_t layer, LayerSum which, bool norm_follows) {
+void LaunchList::add_product(int64_t layer, LayerSum which) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
-  const bool fused = norm_follows && T_ <= kNormRows;
-  add(product(T_, {which == LayerSum::kO ? &w.o : &w.down}, sum_output(T_, m_.E, fused)));
-  if (norm_follows && !fused) add(rms_norm_cost(T_, m_.E));
+  const bool is_o = which == LayerSum::kO;
+  const bool norm = is_o ? is_made(layer, LayerNorm::kFfn)
+                         : layer + 1 < pass_layers_ && is_made(layer + 1, LayerNorm::kAttention);
+  end_half_layer(
+      product(T_, {is_o ? &w.o : &w.down},
+              shard_ ? OutputBytes{.written = 4 * T_ * m_.E} : sum_output(T_, m_.E, norm)));
+}
+
+void LaunchList::end_half_layer(const LaunchCost& product_cost) {
+  add(product_cost);
+  if (!shard_) return;
+  exchange(T_ * m_.E);
+  add(add_partials_cost(options_.n_devices, T_, m_.E));
+}
+
+// With several devices, the stretches of each row come to the first, which puts them together.
+void LaunchList::head(int64_t n) {
+  add(product(n, {&model_.head}, {.written = 4 * n * model_.head.rows()}));
+  if (!shard_) return;
+  exchange(n * model_.head.rows());
+  n_copies_ += options_.n_devices;
 }
 
 void LaunchList::accept(const Batch& batch) {
@@ -121,75 +147,42 @@ void LaunchList::accept(const Batch& batch) {
 }
 
 void LaunchList::propose(std::span<const ProposeJob> jobs, int64_t n_layers) {
-  if (n_layers == 0) n_layers = m_.L;
+  n_layers_ = n_layers == 0 ? m_.L : n_layers;
   for (size_t first = 0; first < jobs.size();) {
-    size_t end = first;
-    int64_t n = 0;
-    do n += DraftLevels::rows_of(jobs[end++]);
-    while (end < jobs.size() && n + DraftLevels::rows_of(jobs[end]) <= n_max_rows(options_));
-    propose_together(jobs.subspan(first, end - first), n_layers);
-    first = end;
+    const size_t n = DraftLevels::n_together(jobs, first, n_max_rows(options_));
+    jobs_.set(jobs.subspan(first, n));
+    draft_chains(*this, jobs_, n_max_rows(options_), uses_graphs(options_));
+    first += n;
   }
 }
 
-void LaunchList::propose_together(std::span<const ProposeJob> jobs, int64_t n_layers) {
-  order_.clear();
-  for (size_t j = 0; j < jobs.size(); ++j)
-    if (jobs[j].n_draft > 0) order_.push_back(j);
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](size_t a, size_t b) { return jobs[a].n_draft > jobs[b].n_draft; });
-  const auto n = static_cast<int64_t>(order_.size());
-  const int64_t padded = options_.graphs && n > 0 ? padded_rows(n, n_max_rows(options_)) : 0;
-  run_committed(jobs, n_layers, padded);
-  if (n == 0) return;
-  const int32_t K = jobs[order_[0]].n_draft;
-  n_copies_ += 2;  // what all levels read; and the trees' memory is cleared
-  capturing_ = padded > 0;
-  for (int32_t depth = 1; depth <= K; ++depth) {
-    int64_t rows = padded;
-    if (padded == 0)
-      rows = std::count_if(order_.begin(), order_.end(),
-                           [&](size_t j) { return jobs[j].n_draft >= depth; });
-    if (depth > 1) feed_level(jobs, depth, rows, n_layers);
-    grow_level(rows);
-  }
-  capturing_ = false;
-  ++n_waits_;
+void LaunchList::run_committed(int64_t padded) {
+  jobs_.committed(&batch_, &hidden_);
+  forward(batch_, n_layers_, padded);
 }
 
-void LaunchList::run_committed(std::span<const ProposeJob> jobs, int64_t n_layers,
-                               int64_t n_logit_rows) {
-  batch_.clear();
-  for (size_t j : order_)
-    batch_.add(jobs[j].committed, jobs[j].base, nullptr, jobs[j].blocks, Batch::Logits::kLast);
-  for (const ProposeJob& job : jobs)
-    if (job.n_draft == 0)
-      batch_.add(job.committed, job.base, nullptr, job.blocks, Batch::Logits::kNone);
-  forward(batch_, n_layers, n_logit_rows);
+void LaunchList::run_levels(int64_t padded) {
+  const size_t begin = launches_.size();
+  fixed_ = true;
+  issue_levels(*this, jobs_, padded, options_.head_chunk_rows);
+  if (padded > 0 && fixed_)
+    std::fill(in_graph_.begin() + static_cast<std::ptrdiff_t>(begin), in_graph_.end(), true);
 }
 
-// One row per chain that goes on, `rows` with padding.
-void LaunchList::feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t rows,
-                            int64_t n_layers) {
-  static constexpr int32_t kOnDevice = 0;
-  batch_.clear();
-  for (size_t j : order_)
-    if (const ProposeJob& job = jobs[j]; job.n_draft >= depth)
-      batch_.add({&kOnDevice, 1}, job.base + static_cast<int64_t>(job.committed.size()) + depth - 2,
-                 nullptr, job.blocks, Batch::Logits::kLast);
-  begin_pass(batch_, rows, rows);
-  issue_pass(*this, n_layers);
+void LaunchList::feed(int32_t depth, int64_t n) {
+  jobs_.level(depth, &batch_, &hidden_);
+  begin_pass(batch_, n, n);
+  fixed_ &= attention_.size() == 2;
+  pass_layers_ = n_layers_;
+  issue_pass(*this, pass_layers_);
 }
 
-void LaunchList::grow_level(int64_t n) {
-  const int64_t top = std::min<int64_t>(options_.draft_top_n, m_.head_rows);
-  for (int64_t first = 0; first < n; first += options_.head_chunk_rows) {
-    const int64_t some = std::min<int64_t>(options_.head_chunk_rows, n - first);
-    head(some);
-    add(slice_cost(some, m_.head_rows, top));
-    add(merge_cost(some, m_.head_rows, top));
-  }
-  add(grow_trees_cost(n, 1, top));
+void LaunchList::list(int32_t, int64_t, int64_t n) {
+  head(n);
+  add(slice_cost(n, m_.head_rows, top_n()));
+  add(merge_cost(n, m_.head_rows, top_n()));
 }
+
+void LaunchList::grow(int32_t, int64_t n) { add(grow_trees_cost(n, 1, top_n())); }
 
 }  // namespace pf

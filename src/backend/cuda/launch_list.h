@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/draft_jobs.h"
 #include "backend/cuda/passes.h"
 #include "backend/footprint.h"
 #include "batch/batch.h"
@@ -15,7 +17,8 @@ namespace pf {
 // What the CUDA backend would issue for a batch or a draft, noted down without a device or a
 // toolkit: the kernels in their order with their grids, bytes and FLOPs (kernels/costs.h), and how
 // often the host copies and waits. Plans attention as the backend does, so a KV block that several
-// rows read once costs its bytes once.
+// rows read once costs its bytes once. Of a model that several devices share: what the first
+// launches, and the exchanges between them.
 class LaunchList {
  public:
   // A Model of shapes will do; it and its target outlive the list. No head over hidden states, and
@@ -36,19 +39,33 @@ class LaunchList {
   const std::vector<bool>& in_graph() const { return in_graph_; }
   int64_t n_copies() const { return n_copies_; }  // to the device, and memory that is cleared
   int64_t n_waits() const { return n_waits_; }    // for a copy to the host
+  int32_t n_devices() const { return options_.n_devices; }
+  // Gathers (collective.h), and the bytes that a device gets of the others in them.
+  int64_t n_exchanges() const { return n_exchanges_; }
+  int64_t exchanged_bytes() const { return exchanged_bytes_; }
 
   // Operations of passes.h.
   void embed();
   void prepare_angles();
-  void first_norm();
+  void norm(int64_t layer, LayerNorm which);
   void make_queries(int64_t layer);
   void attend(int64_t layer);
-  void add_product(int64_t layer, LayerSum which, bool norm_follows);
+  void add_product(int64_t layer, LayerSum which);
   void activate(int64_t layer);
   void pick_logit_rows();
   void final_norm();
   void keep_tap(int64_t) {}
   void keep_last() {}
+
+  // And of draft_jobs.h.
+  void run_committed(int64_t padded);
+  void stage_levels(int64_t) { ++n_copies_; }
+  void run_levels(int64_t padded);
+  void fetch() { ++n_waits_; }
+  void clear_trees() { ++n_copies_; }
+  void feed(int32_t depth, int64_t n);
+  void list(int32_t depth, int64_t first, int64_t n);
+  void grow(int32_t depth, int64_t n);
 
  private:
   using Tensors = std::initializer_list<const Tensor*>;
@@ -60,26 +77,36 @@ class LaunchList {
   // T rows and R logit rows are launched, padding included.
   void begin_pass(const Batch& batch, int64_t T, int64_t R);
   kernels::LaunchCost product(int64_t T, Tensors tensors, kernels::OutputBytes out) const;
-  void head(int64_t n) { add(product(n, {&model_.head}, {.written = 4 * n * m_.head_rows})); }
-  void propose_together(std::span<const ProposeJob> jobs, int64_t n_layers);
-  void run_committed(std::span<const ProposeJob> jobs, int64_t n_layers, int64_t n_logit_rows);
-  void feed_level(std::span<const ProposeJob> jobs, int32_t depth, int64_t n, int64_t n_layers);
-  void grow_level(int64_t n);
+  bool is_made(int64_t layer, LayerNorm which) const {
+    return product_makes_norm(layer, which, T_, shard_ != nullptr);
+  }
+  void head(int64_t n);
+  void end_half_layer(const kernels::LaunchCost& product_cost);
+  void exchange(int64_t floats) {
+    ++n_exchanges_;
+    exchanged_bytes_ += (options_.n_devices - 1) * floats * 4;
+  }
+  int64_t top_n() const { return std::min<int64_t>(options_.draft_top_n, m_.head_rows); }
 
-  const Model& model_;
-  const ModelShape m_;
+  std::unique_ptr<Model> shard_;  // where several devices share the model
+  const Model& model_;            // of one device
+  ModelShape m_;
   const CudaOptions options_;
   const int32_t n_thread_blocks_;
   kernels::AttentionPlan plan_;
   std::vector<kernels::AttentionSegment> segments_;
   std::vector<kernels::LaunchCost> attention_;  // of one layer
   int64_t T_ = 0, R_ = 0;                       // of the present pass
-  Batch batch_;                                 // of a draft
-  std::vector<size_t> order_;
+  int64_t n_layers_ = 0;                        // of a draft
+  int64_t pass_layers_ = 0;                     // of the present pass
+  DraftJobs jobs_;
+  Batch batch_;
+  std::vector<HiddenRef> hidden_;
+  bool fixed_ = false;  // every level is one plan of attention, as a graph needs
   std::vector<kernels::LaunchCost> launches_;
   std::vector<bool> in_graph_;
   bool capturing_ = false;
-  int64_t n_copies_ = 0, n_waits_ = 0;
+  int64_t n_copies_ = 0, n_waits_ = 0, n_exchanges_ = 0, exchanged_bytes_ = 0;
 };
 
 }  // namespace pf

@@ -37,6 +37,16 @@ inline int64_t kv_row_bytes(int64_t head_width, bool int8_kv) {
   return int8_kv ? head_width + 4 : 2 * head_width;
 }
 
+// Of BackendInfo.
+inline const char* numbers_name(const CudaOptions& o) {
+  return o.numbers == CudaOptions::Numbers::kF16 ? "fp16" : "bf16";
+}
+inline const char* weights_name(const CudaOptions& o) { return o.int4 ? "int4" : numbers_name(o); }
+inline const char* kv_name(const CudaOptions& o) { return o.int8_kv ? "int8" : numbers_name(o); }
+
+// Of passes and drafts (sharded_forward.h).
+inline bool uses_graphs(const CudaOptions& o) { return o.graphs && o.n_devices == 1; }
+
 // Rows that n are padded to, so that few shapes arise for graphs; 0: so many are launched one by
 // one, since then the device has more to do than the host.
 inline int32_t padded_rows(int64_t n, int64_t max_rows) {
@@ -51,11 +61,20 @@ inline int32_t padded_rows(int64_t n, int64_t max_rows) {
 // 200 bytes, and its launch.
 inline constexpr int64_t kGraphNodes = 16384, kGraphNodeBytes = 2048;
 
+// What NCCL takes of each device for its channels: an allowance, nvidia-smi shows the truth.
+inline constexpr int64_t kCollectiveBytes = int64_t{256} << 20;
+
 inline constexpr int32_t kMaxListedTop = 32;  // log-probabilities of so many likeliest tokens
-// Pinned rooms of the forward pass, the judge, the draft, the moves and a head's kept states at
-// their start.
+// Pinned rooms of the forward pass, the judge, the draft, the moves, a head's kept states and a
+// rank's logit rows at their start.
 inline constexpr size_t kForwardStaging = size_t{1} << 16, kJudgeStaging = size_t{1} << 16,
                         kDraftStaging = size_t{1} << 14, kMoveStaging = size_t{1} << 12,
-                        kHiddenStaging = size_t{1} << 12;
+                        kHiddenStaging = size_t{1} << 12, kRankStaging = size_t{1} << 12;
+
+// Floats that a rank gets of all ranks at once: shares of a sum, or logits of their stretches of
+// the vocabulary (head_rows each).
+inline int64_t gathered_floats(int64_t width, int64_t head_rows, const CudaOptions& o) {
+  return o.n_devices * std::max(n_max_rows(o) * width, o.head_chunk_rows * head_rows);
+}
 
 }  // namespace pf

@@ -15,7 +15,11 @@ CudaFacts cuda_facts() {
   return facts;
 }
 
-int64_t cuda_free_bytes() { return 0; }
+Status check_cuda_devices(int32_t) {
+  return Status(Code::kUnavailable, "this build has no CUDA backend");
+}
+
+int64_t cuda_free_bytes(int32_t) { return 0; }
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model&, const Model*, const CudaOptions&,
                                                    ThreadPool&) {

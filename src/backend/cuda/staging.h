@@ -57,6 +57,14 @@ class Staging {
     return {reinterpret_cast<T*>(host_.data() + part.offset), static_cast<size_t>(part.n)};
   }
 
+  // The host's side of another one, whose parts then name the same places here. Between begin()
+  // and send().
+  void copy(const Staging& other) {
+    used_ = other.used_;
+    if (used_ > host_.bytes()) host_ = PinnedMemory(other.host_.bytes());
+    std::memcpy(host_.data(), other.host_.data(), used_);
+  }
+
   void send(cudaStream_t stream) {
     // Kernels of earlier sends may still read the device's copy: the stream keeps the order.
     if (used_ > device_.bytes()) {

@@ -172,8 +172,8 @@ Status send_layer(const LayerWeights& w, int64_t D, bool int4, ThreadPool& pool,
 
 template <class A>
 Status upload_model(const Model& model, const Model* embedding_of, const CudaOptions& options,
-                    ThreadPool& pool, CudaModel<A>* out) {
-  const ModelConfig& c = model.config;
+                    const Shard& shard, ThreadPool& pool, CudaModel<A>* out) {
+  const ModelConfig c = shard_config(model.config, shard);
   out->L = c.n_layers;
   out->E = c.width;
   out->F = c.ffn_width;
@@ -187,14 +187,16 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
   out->rope_inverse = send<float>(rope.inverse);
   out->head_tokens = model.head_tokens;
   out->device_tokens = send<int32_t>(model.head_tokens);
-  const Tensor& head = model.shares_head ? embedding_of->head : model.head;
+  const Tensor head = shard_head(model.shares_head ? embedding_of->head : model.head, shard);
   out->head_rows = head.rows();
   out->V = model.head_tokens.empty() ? head.rows()
            : embedding_of            ? embedding_of->config.vocabulary_size
                                      : c.n_tokens;
   for (const LayerWeights& w : model.layers) {
     out->layers.emplace_back();
-    if (Status s = send_layer(w, out->D, options.int4, pool, &out->layers.back()); !s.ok())
+    ModelStorage columns;
+    const LayerWeights part = shard_layer(w, model.config, shard, &columns);
+    if (Status s = send_layer(part, out->D, options.int4, pool, &out->layers.back()); !s.ok())
       return s;
   }
   out->final_norm = send_floats({&model.final_norm});
@@ -211,9 +213,9 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
   return send_matrix(MergedRows({&head}), options.int4, pool, &out->head);
 }
 
-template Status upload_model(const Model&, const Model*, const CudaOptions&, ThreadPool&,
-                             CudaModel<f16>*);
-template Status upload_model(const Model&, const Model*, const CudaOptions&, ThreadPool&,
-                             CudaModel<bf16>*);
+template Status upload_model(const Model&, const Model*, const CudaOptions&, const Shard&,
+                             ThreadPool&, CudaModel<f16>*);
+template Status upload_model(const Model&, const Model*, const CudaOptions&, const Shard&,
+                             ThreadPool&, CudaModel<bf16>*);
 
 }  // namespace pf

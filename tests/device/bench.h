@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/device_model.h"
+#include "kernels/costs.h"
+#include "model/model.h"
+
+namespace pf {
+
+// What a bench works on: real shapes, or ones so small that the PTX machine runs them in seconds.
+struct BenchSizes {
+  ModelConfig target, draft;
+  std::vector<int64_t> rows;  // T of the products
+  int64_t long_context = 0, tree_prefix = 0;
+  std::vector<int32_t> batches;  // of the steps
+  int64_t step_context = 0;
+  std::vector<int32_t> draft_lengths;
+  int32_t n_steps = 0, n_chosen_steps = 0, n_repeats = 0;
+  size_t copied_bytes = 0;  // most of the copy that is timed
+  int32_t n_block_tokens = 16;
+};
+BenchSizes real_sizes(), tiny_sizes();
+
+struct Goal {
+  std::string id, name;
+  double value = 0, goal = 0;
+  bool pass() const { return value >= goal; }
+};
+
+// Figures and goals as they come, printed at once.
+class BenchReport {
+ public:
+  // One line of the roofline table: the time of a launch against its bytes and FLOPs.
+  void kernel(const std::string& name, const std::string& shape, double seconds,
+              const kernels::LaunchCost& cost);
+  void line(const std::string& text);
+  void goal(Goal g);
+  std::string json() const;
+  const std::vector<Goal>& goals() const { return goals_; }
+
+  std::string device;
+  double memory_bytes_per_s = 0;  // peak: of the data sheet, else what a copy reached
+  double copied_bytes_per_s = 0;  // reached by a copy, read and write
+  double tensor_flops_per_s = 0;  // of the data sheet; 0: not known
+
+ private:
+  std::vector<std::string> rows_;  // JSON objects
+  std::vector<Goal> goals_;
+};
+
+// Median time of one `launch` on the stream, of n_repeats groups of launches, behind a warm-up.
+double time_of(const std::function<void()>& launch, cudaStream_t stream, int32_t n_repeats);
+
+void bench_peak(const BenchSizes& sizes, BenchReport* report);
+void bench_products(const BenchSizes& sizes, BenchReport* report);
+void bench_attention(const BenchSizes& sizes, BenchReport* report);
+void bench_steps(const BenchSizes& sizes, BenchReport* report);
+
+}  // namespace pf
