@@ -36,11 +36,13 @@ inline const Tensor& head_of(const Model& m, const Model* embedding_of) {
   return (m.shares_head ? *embedding_of : m).head;
 }
 
-// Whether the rows of the head are those of the embedding, so that one copy serves for both.
+// Whether the rows of the head are those of the embedding, so that one copy serves for both. The
+// addresses alone do not tell: a Model of shapes has one for all its matrices.
 inline bool head_is_embedding(const Model& m, const Model* embedding_of) {
-  const Tensor& head = head_of(m, embedding_of);
-  if (head.data.empty()) return m.config.tied_head && !m.shares_embedding;  // of shapes
-  return head.data.data() == (m.shares_embedding ? *embedding_of : m).embedding.data.data();
+  const Model &head = m.shares_head ? *embedding_of : m,
+              &embedding = m.shares_embedding ? *embedding_of : m;
+  return &head == &embedding && head.config.tied_head &&
+         head.head.data.data() == embedding.embedding.data.data();
 }
 
 // `embedding_of`: the target whose embedding or head a draft uses; null else.

@@ -45,8 +45,7 @@ std::string match_tokens(const Model& target, DraftModel* d) {
       if (own > V) {  // it shall not say what the target has no logit for
         Tensor& head = d->model.head;
         head.shape[0] = V;
-        if (!head.data.empty())  // of shapes
-          head.data = head.data.first(static_cast<size_t>(V * row_bytes(head.type, head.cols())));
+        head.data = head.data.first(static_cast<size_t>(V * row_bytes(head.type, head.cols())));
       }
       d->notes.push_back("vocab_size " + std::to_string(own) + " where the target has " +
                          std::to_string(V) + ": the rest is padding");

@@ -8,6 +8,9 @@ namespace {
 
 constexpr int64_t kMinute_us = 60'000'000;
 constexpr int64_t kNap_us = 20'000;
+// A nap that took so long was the whole process's: it was stopped, paused in its container, or the
+// machine slept. The engine could not move either, so its silence counts from the waking.
+constexpr int64_t kStoodStill_us = 5'000'000;
 
 }  // namespace
 
@@ -37,16 +40,24 @@ std::pair<int64_t, Snapshot> Watch::ago(int64_t us) const {
 int64_t Watch::age_us() const {
   int64_t since_us = state_.backing->dispatcher.waiting_since_us();
   if (since_us == 0) return 0;
-  since_us = std::max(since_us, state_.backing->port.snapshot().last_step_end_us);
+  since_us =
+      std::max({since_us, state_.backing->port.snapshot().last_step_end_us, woke_us_.load()});
   return std::max<int64_t>(0, state_.clock.now_us() - since_us);
 }
 
 void Watch::run() {
   bool hung = false;
-  int64_t next_us = 0, stats_us = state_.clock.now_us() + options_.stats_us;
+  int64_t looked_us = state_.clock.now_us();
+  int64_t next_us = 0, stats_us = looked_us + options_.stats_us;
   while (!stop_.load()) {
     std::this_thread::sleep_for(std::chrono::microseconds(std::min(kNap_us, options_.tick_us)));
     int64_t now_us = state_.clock.now_us();
+    if (now_us - looked_us > kStoodStill_us) {
+      woke_us_.store(now_us);
+      state_.log.warn("the process stood still",
+                      {{"seconds", 1e-6 * static_cast<double>(now_us - looked_us)}});
+    }
+    looked_us = now_us;
     if (now_us < next_us) continue;
     next_us = now_us + options_.tick_us;
     int64_t age = age_us();

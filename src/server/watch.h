@@ -26,7 +26,8 @@ class Watch {
   Snapshot minute_ago() const;  // or as long ago as there are figures
   // The figures of so long ago, or of as long ago as there are any, and when that was.
   std::pair<int64_t, Snapshot> ago(int64_t us) const;
-  // Since the engine last moved on while calls wait for it; 0 when none does.
+  // Since the engine last moved on while calls wait for it; 0 when none does. Time in which the
+  // whole process stood still (SIGSTOP, docker pause, a machine that slept) does not count.
   int64_t age_us() const;
 
  private:
@@ -41,6 +42,7 @@ class Watch {
   std::vector<std::pair<int64_t, Snapshot>> past_;  // oldest first; guarded by mutex_
   Snapshot said_;
   uint64_t said_dead_ = 0;  // bit i: drafter i was called dead; once is enough
+  std::atomic<int64_t> woke_us_{0};  // when the process last stood still no more
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

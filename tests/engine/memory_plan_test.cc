@@ -56,6 +56,21 @@ TEST(MemoryPlan, IsWhatTheCpuBackendTakes) {
     }
 }
 
+// Two bytes for each number of the makers' counts without the norms, a tied embedding once:
+// 1,100,048,384 - 45 x 2,048 of TinyLlama, 134,515,008 - 61 x 576 of SmolLM2.
+TEST(MemoryPlan, AModelOfShapesHasItsEmbeddingOnceWhereTheHeadIsTiedAndOnlyThere) {
+  for (const auto& [name, bytes] : {std::pair("tinyllama-1.1b", int64_t{2'199'912'448}),
+                                    std::pair("smollm2-135m", int64_t{268'959'744})}) {
+    const Model model = known_shape(name).take();
+    EngineOptions o = options("none", "auto");
+    o.max_model_len = 64;
+    Result<MemoryPlan> plan =
+        plan_memory(o, {Device::kCpu, 1, 8 * kGib}, {resident_of(model, "bf16")});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->parts[0].bytes, bytes) << name;
+  }
+}
+
 TEST(MemoryPlan, IsWhatAHeadAndItsTargetTakeOnTheCpu) {
   ThreadPool pool(2);
   const TinyShape shape = {.width = 64, .ffn = 96, .heads = 4, .head_width = 32};

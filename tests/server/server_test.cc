@@ -491,6 +491,40 @@ TEST_F(Serving, AHangTurnsHealthAndIsReported) {
   reader->Finish();
 }
 
+class ServingByHand : public Serving {
+ protected:
+  ServingByHand() : Serving(Clock().now_us()) {}
+};
+
+// A process that was stopped for an hour finds its clock an hour further, and no step in it.
+TEST_F(ServingByHand, AProcessThatStoodStillDoesNotHang) {
+  ServerOptions options;
+  options.watch.hang_us = 10'000'000;
+  std::atomic<double> age{0};
+  options.watch.on_hang = [&](double s) { age = s; };
+  start(options);
+  engine.running = false;
+  grpc::ClientContext context;
+  auto reader = stub->GenerateStream(&context, endless());
+  ASSERT_TRUE(until([&] { return engine.n_live() == 1; }));
+  std::this_thread::sleep_for(100ms);
+  clock.advance_us(3'600'000'000);
+  ASSERT_TRUE(
+      until([&] { return log_text.str().find("the process stood still") != std::string::npos; }));
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(age.load(), 0) << "the hour was called a hang";
+  EXPECT_EQ(health(kReady), kServing);
+  // Behind it an engine that does not move is found as ever.
+  for (int i = 0; i < 200 && age.load() == 0; ++i) {
+    clock.advance_us(3'000'000);
+    std::this_thread::sleep_for(40ms);
+  }
+  EXPECT_GE(age.load(), 10);
+  context.TryCancel();
+  engine.running = true;
+  reader->Finish();
+}
+
 TEST_F(Serving, OneAccessLinePerRequestWithoutItsText) {
   start();
   wire::GenerateRequest r = request(7);

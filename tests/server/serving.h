@@ -37,6 +37,9 @@ inline bool until(const std::function<bool()>& condition, std::chrono::milliseco
 // A server on a free port, a scripted engine behind it, and a client.
 class Serving : public testing::Test {
  protected:
+  Serving() = default;
+  explicit Serving(int64_t now_us) : clock(now_us) {}  // the server's clock then goes by hand
+
   void start(ServerOptions options = {}, bool ready = true) {
     options.listen = "127.0.0.1:0";
     if (options.metrics_listen == ServerOptions().metrics_listen) options.metrics_listen = "";
