@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cuda/cuda_heads.h"
 #include "backend/cuda/draft.h"
 #include "backend/cuda/forward.h"
 #include "backend/cuda/judge.h"
@@ -257,11 +258,12 @@ int64_t cuda_free_bytes() {
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
                                                    const CudaOptions& options, ThreadPool& pool) {
+  if (Status s = check_hidden(model, options); !s.ok()) return s;
+  if (model.head_kind == HeadKind::kMedusa) return make_cuda_heads(model, options, pool);
   check(std::is_sorted(model.head_tokens.begin(), model.head_tokens.end()),
         "rows of a reduced head out of order");
   const int64_t head_rows = (model.shares_head ? *embedding_of : model).head.rows();
   if (Status s = check_shapes(model.config, head_rows); !s.ok()) return s;
-  if (Status s = check_hidden(model, options); !s.ok()) return s;
   return options.numbers == CudaOptions::Numbers::kF16
              ? make<f16>(model, embedding_of, options, pool)
              : make<bf16>(model, embedding_of, options, pool);

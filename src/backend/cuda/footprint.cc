@@ -74,9 +74,27 @@ int64_t draft_bytes(const ModelShape& m, const CudaOptions& o) {
          o.head_chunk_rows * kernels::n_slices_of(m.head_rows) * listed;
 }
 
+Footprint cuda_heads_footprint(const Model& model, const CudaOptions& o) {
+  const int64_t E = model.config.width, V = model.config.vocabulary_size, B = o.head_chunk_rows;
+  const int64_t top = std::min<int64_t>(o.draft_top_n, V),
+                listed = static_cast<int64_t>(sizeof(kernels::TokenValue)) * top;
+  const auto n_heads = static_cast<int64_t>(model.medusa.size());
+  Footprint f;
+  for (const MedusaHead& h : model.medusa) {
+    f.weight_bytes += matrix_bytes({&h.out}, o.int4);
+    for (const MedusaBlock& b : h.blocks)
+      f.weight_bytes += matrix_bytes({&b.w}, o.int4) + float_bytes({&b.bias});
+  }
+  f.scratch_bytes = static_cast<int64_t>(kHiddenStaging) + 2 * (o.max_rows + 2 * B) * E +
+                    4 * B * (E + V) + B * kernels::n_slices_of(V) * listed +
+                    n_heads * B * (listed + 4) + 4 * B;
+  return f;
+}
+
 }  // namespace
 
 Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& o) {
+  if (model.head_kind == HeadKind::kMedusa) return cuda_heads_footprint(model, o);
   const ModelShape m = shape_of(model, embedding_of);
   Footprint f;
   f.weight_bytes = weight_bytes(model, head_of(model, embedding_of), m, o.int4);
