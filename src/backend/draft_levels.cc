@@ -1,23 +1,8 @@
 #include "backend/draft_levels.h"
 
-#include "sampling/grow.h"
+#include "backend/growth_point.h"
 
 namespace pf {
-namespace {
-
-// The position behind a node of which `depth - 1` levels are above.
-GrowthPoint point(const ProposeJob& job, int32_t node, int32_t depth) {
-  return {node,
-          job.offset + job.base + static_cast<int64_t>(job.committed.size()) + depth - 1,
-          job.n_generated + depth - 1,
-          job.params,
-          job.stop,
-          job.counts,
-          job.key,
-          job.policy.rule == Acceptance::kCoupled};
-}
-
-}  // namespace
 
 size_t DraftLevels::n_together(std::span<const ProposeJob> jobs, size_t first, int64_t max_rows) {
   size_t end = first;
@@ -126,7 +111,7 @@ void DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, Draf
   for (size_t i = 0; i < g->open.size(); ++i) {
     const std::vector<TokenProbability>& top = top_[g->first_list + i];
     if (top.empty()) continue;  // a draft that is ill proposes nothing
-    int32_t n = add_children(point(job, g->open[i], depth), top,
+    int32_t n = add_children(growth_point(job, g->open[i], depth), top,
                              std::min(width, job.n_draft - tree->size()), tree);
     for (int32_t c = tree->size() - n; c < tree->size(); ++c) g->next.push_back(c);
   }
@@ -137,7 +122,7 @@ void DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, Draf
 }
 
 void DraftLevels::grow_best(const ProposeJob& job, Growth* g, DraftTree* tree) const {
-  g->grown.add_level(point(job, DraftTree::kRoot, 1),
+  g->grown.add_level(growth_point(job, DraftTree::kRoot, 1),
                      std::span(top_).subspan(g->first_list, g->grown.open().size()));
   g->complete = g->grown.complete();
   if (g->complete) g->grown.take(tree);

@@ -8,6 +8,12 @@ namespace pf {
 inline constexpr int32_t kMaxDraftDepth =
     16;  // levels that are told apart; deeper ones count as it
 
+// How a text looks to the models that could draft for it (speculation/difficulty_model.h).
+struct TextEase {
+  float easy = 0.5f;    // the chance that it is an easy one
+  bool counts = false;  // more than one model could draft in the present step
+};
+
 // What was kept of one sequence's drafts by one drafter, with forgetting; written by
 // speculation/ alone.
 struct DraftHistory {

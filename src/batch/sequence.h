@@ -32,6 +32,7 @@ struct Sequence {
   int32_t drafter = -1;              // who drafts in this step; set by the engine
   int32_t draft_match = 0;           // what its proposal would rest on (Drafter::match_length)
   std::vector<DraftHistory> drafts;  // by drafter index
+  TextEase ease;                     // written by speculation/, but for `counts`
   int64_t target_high = 0;           // most tokens that ever stood in its plane
   std::vector<int64_t> draft_high;   // likewise, by plane
 

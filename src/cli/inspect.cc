@@ -54,9 +54,19 @@ void print_head(const Model& m) {
                            (layers.empty() ? "2, L / 2 and L - 3 of the target's L" : layers));
 }
 
+void print_medusa(const Model& m) {
+  row("drafts as", "medusa");
+  row("kind", "heads over the target's last hidden state, one for each position to come");
+  row("heads", std::to_string(m.medusa.size()) + ", of " +
+                   std::to_string(m.medusa[0].blocks.size()) + " blocks each");
+  row("width", std::to_string(m.config.width));
+  row("vocab_size", std::to_string(m.config.vocabulary_size));
+}
+
 void print_config(const std::string& path, const Model& m) {
   const ModelConfig& c = m.config;
   std::printf("%s\n", path.c_str());
+  if (!m.medusa.empty()) return print_medusa(m);
   row("architecture", c.architecture);
   row("layers", std::to_string(c.n_layers));
   row("width", std::to_string(c.width));

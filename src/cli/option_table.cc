@@ -214,7 +214,7 @@ void add_speculation(Table* t) {
   t->add(
       {"speculation",
        "Drafters to choose among, by measured gain for each request: off, auto, ngram, suffix, "
-       "lookahead, early-exit, model, eagle, cascade (n-grams filtered by the model)"},
+       "lookahead, early-exit, model, eagle, medusa, cascade (n-grams filtered by the model)"},
       Kind::kList, "NAME,...",
       [](const std::string& v, Settings* s) {
         s->engine.speculation = split_list(v);

@@ -20,8 +20,8 @@ std::string number(double x) {
 std::string match_tokens(const Model& target, DraftModel* d) {
   using Tokens = DraftOption::Tokens;
   int64_t V = target.config.vocabulary_size, own = d->model.config.vocabulary_size;
-  bool by_target =
-      d->model.shares_embedding || d->model.shares_head || !d->model.head_tokens.empty();
+  bool by_target = d->model.head_kind == HeadKind::kMedusa || d->model.shares_embedding ||
+                   d->model.shares_head || !d->model.head_tokens.empty();
   switch (d->from.tokens) {
     case Tokens::kUnknown:
       if (by_target || own == V) return "";
@@ -71,15 +71,16 @@ Result<DraftModel> load_draft(const EngineOptions& o, const DraftOption& option,
   Result<Model> loaded = load_model(option.path, Role::kDraft, content);
   if (!loaded.ok()) return loaded.status();
   d.model = loaded.take();
-  if (o.draft_rope_theta > 0) d.model.config.rope_theta = o.draft_rope_theta;
-  d.name = !option.name.empty() ? option.name : d.is_head() ? "eagle" : "model";
+  if (o.draft_rope_theta > 0 && d.model.medusa.empty())
+    d.model.config.rope_theta = o.draft_rope_theta;
+  d.name = !option.name.empty() ? option.name : d.kind();
   std::string wrong = check_fits(d.model, target).message(), tokens = match_tokens(target, &d);
   if (content == Content::kShapes && option.tokens == DraftOption::Tokens::kUnknown &&
       !tokens.empty())
     d.notes.push_back(std::exchange(tokens, "") + "; it will need one");
   if (!wrong.empty() && !tokens.empty()) wrong += "; ";
   if (wrong += tokens; !wrong.empty()) return invalid(wrong).within(option.path);
-  if (d.model.config.rope_theta != target.config.rope_theta)
+  if (d.model.config.rope_theta != target.config.rope_theta && d.model.config.rope_theta > 0)
     d.notes.push_back("rope_theta " + number(d.model.config.rope_theta) + " where the target has " +
                       number(target.config.rope_theta) + ": each turns by its own");
   if (!d.vocabulary.empty()) {
@@ -95,6 +96,7 @@ Result<DraftPlace> place_draft(const EngineOptions& o, int64_t max_context, bool
                                DraftModel* d) {
   int64_t own = d->model.config.max_context, limit = std::min(o.max_prefix_len, own);
   DraftPlace place;
+  if (d->model.head_kind == HeadKind::kMedusa) return place.in_tables = false, place;
   place.in_tables = same_device && d->vocabulary.empty();
   place.overlaps = !same_device;
   place.max_context = std::min(limit, max_context);

@@ -22,6 +22,10 @@ struct DraftModel {
   std::vector<std::string> notes;
 
   bool is_head() const { return model.takes_hidden(); }
+  // What --speculation calls it.
+  const char* kind() const {
+    return model.head_kind == HeadKind::kMedusa ? "medusa" : is_head() ? "eagle" : "model";
+  }
 };
 
 // Opens one --draft. Refuses, with the list of what is wrong, a draft without a rope_theta or

@@ -10,7 +10,7 @@ namespace pf {
 namespace {
 
 constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "lookahead", "early-exit",
-                                               "model", "eagle",  "cascade"};
+                                               "model", "eagle",  "medusa",    "cascade"};
 
 }  // namespace
 
@@ -24,8 +24,8 @@ bool is_off(const EngineOptions& o) {
 bool is_auto(const EngineOptions& o) { return o.speculation == std::vector<std::string>{"auto"}; }
 
 bool needs_drafts(const EngineOptions& o) {
-  return !is_off(o) &&
-         (is_auto(o) || wants(o, "model") || wants(o, "eagle") || wants(o, "cascade"));
+  return !is_off(o) && (is_auto(o) || wants(o, "model") || wants(o, "eagle") ||
+                        wants(o, "medusa") || wants(o, "cascade"));
 }
 
 Status check_speculation(const EngineOptions& o) {

@@ -11,6 +11,7 @@
 #include "speculation/eagle_drafter.h"
 #include "speculation/early_exit_drafter.h"
 #include "speculation/lookahead_drafter.h"
+#include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
@@ -46,6 +47,10 @@ std::unique_ptr<Drafter> make_drafter(const DraftModel& draft, const DraftPlace&
                                       const ResidentModel& resident, int32_t plane,
                                       std::unique_ptr<Backend> backend) {
   const ModelConfig& c = draft.model.config;
+  if (!draft.model.medusa.empty())
+    return std::make_unique<MedusaDrafter>(
+        MedusaDrafter::Options{draft.name, static_cast<int32_t>(draft.model.medusa.size())},
+        std::move(backend));
   if (draft.is_head())
     return std::make_unique<EagleDrafter>(
         EagleDrafter::Options{draft.name, plane, c.max_context, resident.n_blocks,
@@ -73,11 +78,13 @@ Status add_resident(const Loading& loading, size_t i, int32_t* plane, EnginePart
   Result<std::unique_ptr<Backend>> backend =
       make_backend(resident.device, loading.options, resident, *parts->pool);
   if (!backend.ok()) return backend.status().within(draft.from.path);
-  DrafterDescription d{draft.name, draft.is_head() ? "eagle" : "model", (*backend)->info().dtype,
+  DrafterDescription d{draft.name, draft.kind(), (*backend)->info().dtype,
                        std::min(parts->info.max_context, draft.model.config.max_context), 0};
   if (place.window_tokens > 0) d.max_context = parts->info.max_context;
   d.step_cost_ratio = static_cast<float>((*backend)->info().bytes_per_step) /
                       static_cast<float>(parts->step.target->info().bytes_per_step);
+  if (!draft.model.medusa.empty())  // a step of the draft is one head
+    d.step_cost_ratio /= static_cast<float>(draft.model.medusa.size());
   parts->step.drafters.add(
       make_drafter(draft, place, resident, place.in_tables ? (*plane)++ : -1, backend.take()));
   parts->info.drafters.push_back(d);
@@ -131,8 +138,7 @@ Status add_drafters(const Loading& loading, EngineParts* parts) {
     else if (name == "early-exit")
       s = add_early_exit(loading, d, parts);
     for (size_t i = 0; i < models.drafts.size() && s.ok(); ++i)
-      if (name == (models.drafts[i].is_head() ? "eagle" : "model"))
-        s = add_resident(loading, i, &plane, parts);
+      if (name == models.drafts[i].kind()) s = add_resident(loading, i, &plane, parts);
     if (!s.ok()) return s;
   }
   return wants(loading.options, "cascade") ? add_cascade(loading.options, parts) : Status();

@@ -37,7 +37,7 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const OpenM
   const DraftModel *head = models.find(true), *model = models.find(false);
   if (is_auto(o)) {
     std::vector<std::string> names = {"ngram"};
-    if (head) names.push_back("eagle");
+    if (head) names.push_back(head->kind());
     if (model) names.push_back("model");
     return names;
   }
@@ -50,15 +50,20 @@ Result<std::vector<std::string>> drafters_of(const EngineOptions& o, const OpenM
     return invalid(
         "--speculation early-exit: a model that several devices share has no early exit; name "
         "another drafter");
+  for (const char* kind : {"eagle", "medusa"})
+    if (wants(o, kind) && head && head->kind() != std::string(kind))
+      return invalid(std::string("--speculation ") + kind + ": " + head->from.path +
+                     " has heads of another kind; name " + head->kind());
   if (wants(o, "model") && !model)
-    return invalid(
-        head ? "--speculation model: " + head->from.path +
-                   " is a head over hidden states; name eagle, or give a model with --draft"
-             : "--speculation model needs a draft model: give one with --draft PATH");
-  if (wants(o, "eagle") && !head)
-    return invalid(model ? "--speculation eagle: " + model->from.path +
-                               " is a model of its own; name model, or give a head with --draft"
-                         : "--speculation eagle needs a head: give one with --draft PATH");
+    return invalid(head ? "--speculation model: " + head->from.path +
+                              " is a head over hidden states; name " + head->kind() +
+                              ", or give a model with --draft"
+                        : "--speculation model needs a draft model: give one with --draft PATH");
+  for (const std::string kind : {"eagle", "medusa"})
+    if (wants(o, kind) && !head)
+      return invalid(model ? "--speculation " + kind + ": " + model->from.path +
+                                 " is a model of its own; name model, or give a head with --draft"
+                           : "--speculation " + kind + " needs a head: give one with --draft PATH");
   if (wants(o, "cascade") && !model)
     return invalid("--speculation cascade filters n-grams by a draft model: give one with --draft");
   std::vector<std::string> names = o.speculation;
@@ -101,7 +106,7 @@ Status place_drafts(const EngineOptions& o, OpenModels* models) {
   const std::vector<std::string>& names = models->drafters;
   const Device device = models->device;
   std::erase_if(models->drafts, [&](const DraftModel& d) {
-    return std::find(names.begin(), names.end(), d.is_head() ? "eagle" : "model") == names.end();
+    return std::find(names.begin(), names.end(), d.kind()) == names.end();
   });
   int64_t max_context = o.max_model_len > 0 ? o.max_model_len : models->target.config.max_context;
   for (DraftModel& d : models->drafts) {

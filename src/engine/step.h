@@ -59,6 +59,7 @@ class Step {
   void publish(bool stepping);
 
   void add_offers(Sequence* s, size_t wish, int64_t now_us);
+  static void weigh_ease(Sequence* s, std::span<DraftAsk> offers);
   void choose_drafters();
   StepOutlook outlook() const;
   void learn_costs();

@@ -85,13 +85,24 @@ void Step::add_offers(Sequence* s, size_t wish, int64_t now_us) {
     ask.history = &s->drafts[static_cast<size_t>(ask.drafter)];
     ask.shape = shape_of(*s, ask.drafter);
     // The last token that may come is never drafted: the round ends with the target's own.
-    ask.max_depth = static_cast<int32_t>(std::min<int64_t>(
-        {ask.shape.full_depth(depth), n_allowed(*s) - 1, drafter.max_context() - s->n_tokens()}));
+    ask.max_depth = static_cast<int32_t>(
+        std::min<int64_t>({ask.shape.full_depth(depth), drafter.max_depth(), n_allowed(*s) - 1,
+                           drafter.max_context() - s->n_tokens()}));
     if (ask.max_depth <= 0) continue;
     ask.lag = s->decoding() ? drafter.lag(*s) : 0;
     offers_.push_back(ask);
   }
+  weigh_ease(s, std::span(offers_).subspan(first));
   if (offers_.size() > first) offered_.push_back({s, wish, first, offers_.size() - first});
+}
+
+// Models always have something to say, so their match is the whole text. Where there are several,
+// what one of them meets on the text foretells what another one would.
+void Step::weigh_ease(Sequence* s, std::span<DraftAsk> offers) {
+  auto is_model = [&](const DraftAsk& o) { return o.match >= s->n_tokens(); };
+  s->ease.counts = std::count_if(offers.begin(), offers.end(), is_model) > 1;
+  for (DraftAsk& offer : offers)
+    if (s->ease.counts && is_model(offer)) offer.text = &s->ease;
 }
 
 // A fixed number is wished at once; the others ask for it.
@@ -154,7 +165,9 @@ void Step::learn_costs() {
     report.n_tokens += static_cast<int64_t>(result.tokens.size());
     if (s->drafter == DrafterChoice::kNobody) continue;
     auto d = static_cast<size_t>(s->drafter);
-    rounds_.push_back({&s->drafts[d], s->drafter, s->draft_match, tree.depth(), result.n_accepted});
+    const bool is_model = s->draft_match >= row.n_before;
+    rounds_.push_back({&s->drafts[d], s->drafter, s->draft_match, tree.depth(), result.n_accepted,
+                       s->ease.counts && is_model ? &s->ease : nullptr});
     std::vector<int32_t>& passes = draft_passes_[d];
     // A level that was looked at and cut again was a pass too.
     auto n_passes = static_cast<size_t>(std::max(tree.depth(), tree.n_grown_levels));

@@ -146,14 +146,15 @@ void Step::absorb() {
         for (int32_t node : results_[static_cast<size_t>(row.job)].path)
           rows.push_back(segment.first_row + segment.n_plain + node);
       rows.resize(static_cast<size_t>(computed_after(row) - s->kv_len));
-      int64_t filled = s->table.filled[static_cast<size_t>(drafter.plane())];
+      int64_t filled =
+          drafter.plane() < 0 ? 0 : s->table.filled[static_cast<size_t>(drafter.plane())];
       if (s->drafter == d && row.plan.n_draft > 0)
         filled = std::max(filled, drafter.filled_after(trees_[r], {}, row.n_before));
       absorbed_.push_back({s, s->kv_len, rows, filled});
       absorbed_rows_.push_back(r);
     }
     drafter.absorb(absorbed_);
-    for (size_t i = 0; i < absorbed_.size(); ++i) {
+    for (size_t i = 0; drafter.plane() >= 0 && i < absorbed_.size(); ++i) {
       Sequence* s = rows_[absorbed_rows_[i]].plan.sequence;
       kv_.commit(&s->table, drafter.plane(), s->tokens, absorbed_[i].filled,
                  s->request->cache_salt);
@@ -212,7 +213,7 @@ FinishReason Step::reason_to_end(const Sequence& s, const AcceptResult& result) 
 void Step::fork_planes(const Sequence& leader, Sequence* s, bool has_copy) {
   for (int32_t d = 0; d < parts_.drafters.size(); ++d) {
     Drafter& drafter = parts_.drafters[d];
-    if (!drafter.absorbs() || !has_copy) continue;
+    if (!drafter.absorbs() || drafter.plane() < 0 || !has_copy) continue;
     int64_t filled = leader.table.filled[static_cast<size_t>(drafter.plane())];
     kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, leader.n_prompt()),
                s->request->cache_salt);

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <unordered_map>
 
+#include "model/assemble_medusa.h"
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/model.h"
@@ -89,6 +90,23 @@ Result<ModelConfig> read_config(const fs::path& folder) {
   return config.ok() ? config : config.status().within(folder.string());
 }
 
+// Medusa heads, whose config.json says little and may be missing.
+Result<Model> load_medusa(const std::string& weights, std::string_view config_json) {
+  std::vector<Tensor> tensors;
+  ModelStorage storage;
+  if (Status s = add_file(weights, tensors, storage); !s.ok()) return s;
+  auto model = assemble_medusa(std::move(tensors), config_json, std::move(storage));
+  return model.ok() ? std::move(model) : model.status().within(weights);
+}
+
+// The config.json beside Medusa heads; nothing: it is no such file, or there is none.
+std::string medusa_config(const fs::path& folder) {
+  const std::string path = (folder / "config.json").string();
+  if (!is_there(path)) return "";
+  auto text = read_text(path);
+  return text.ok() && is_medusa_config(*text) ? text.take() : "";
+}
+
 Result<Model> load_hugging_face(const fs::path& folder, const std::string& weights, bool sharded) {
   auto config = read_config(folder);
   if (!config.ok()) return config.status();
@@ -120,6 +138,9 @@ Result<std::string> only_gguf_in(const fs::path& folder) {
 
 Result<Model> load_folder(const fs::path& folder, Content content) {
   std::string single = (folder / "model.safetensors").string();
+  const std::string medusa = (folder / kMedusaFile).string(), medusa_json = medusa_config(folder);
+  if (is_there(medusa)) return load_medusa(medusa, medusa_json);
+  if (!medusa_json.empty() && is_there(single)) return load_medusa(single, medusa_json);
   std::string index = single + ".index.json";
   if (is_there(index)) return load_hugging_face(folder, index, true);
   if (is_there(single)) return load_hugging_face(folder, single, false);
@@ -140,6 +161,9 @@ Result<Model> load_any(const std::string& path, Content content) {
   if (fs::is_directory(path, error)) return load_folder(path, content);
   fs::path file(path);
   if (file.extension() == ".safetensors") {
+    const std::string medusa_json = medusa_config(file.parent_path());
+    if (file.filename() == kMedusaFile || !medusa_json.empty())
+      return load_medusa(path, medusa_json);
     return load_hugging_face(file.parent_path(), path, false);
   }
   return load_gguf(path, content);
@@ -151,8 +175,9 @@ Result<Model> load_model(const std::string& path, Role role, Content content) {
   auto model = load_any(path, content);
   if (!model.ok()) return model;
   ModelConfig& c = model->config;
-  if (c.rope_theta == 0 && role == Role::kTarget) {
-    c.rope_theta = (*find_family(c.architecture))->default_rope_theta;
+  auto family = find_family(c.architecture);  // Medusa heads are of none, and turn nothing
+  if (c.rope_theta == 0 && role == Role::kTarget && family.ok()) {
+    c.rope_theta = (*family)->default_rope_theta;
   }
   return model;
 }

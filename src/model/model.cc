@@ -20,17 +20,22 @@ std::vector<const Tensor*> all_tensors(const Model& model) {
   }
   add(model.final_norm);
   if (!model.config.tied_head) add(model.head);  // empty where it is the target's
+  for (const MedusaHead& h : model.medusa) {
+    for (const MedusaBlock& b : h.blocks) add(b.w), add(b.bias);
+    add(h.out);
+  }
   return out;
 }
 
 Status check_fits(const Model& draft, const Model& target) {
   const ModelConfig &d = draft.config, &t = target.config;
   std::vector<std::string> wrong;
-  if (!(d.rope_theta > 0))
+  const bool medusa = draft.head_kind == HeadKind::kMedusa;
+  if (!(d.rope_theta > 0) && !medusa)
     wrong.push_back("the draft's rope_theta is missing in its file (--draft-rope-theta sets it)");
   if (draft.shares_embedding && target.embedding.empty())
     wrong.push_back("the target has no embedding for the draft");
-  const bool reads_states = draft.head_kind == HeadKind::kEagle;
+  const bool reads_states = draft.head_kind == HeadKind::kEagle || medusa;
   if ((draft.shares_embedding || draft.shares_head || reads_states) && d.width != t.width)
     wrong.push_back("the draft uses the target's " +
                     std::string(reads_states             ? "hidden states"
@@ -38,6 +43,9 @@ Status check_fits(const Model& draft, const Model& target) {
                                                          : "head") +
                     " of width " + std::to_string(t.width) + ", its own width is " +
                     std::to_string(d.width));
+  if (medusa && d.vocabulary_size != t.vocabulary_size)
+    wrong.push_back("the heads name " + std::to_string(d.vocabulary_size) +
+                    " tokens, the target has " + std::to_string(t.vocabulary_size));
   if (auto taps = tap_layers_of(draft, target); !taps.ok())
     wrong.push_back(taps.status().message());
   int32_t last = draft.head_tokens.empty()

@@ -46,7 +46,20 @@ struct ModelStorage {
 //   kEagle3  h enters the first layer, whose q, k and v read [norm(e); norm(h)]. h is fc times the
 //            states of some of the target's layers, side by side; of a drafted token it is the
 //            head's own residual stream behind its last layer (Li et al. 2025).
-enum class HeadKind : uint8_t { kNone, kEagle, kEagle3 };
+//   kMedusa  there are no layers, no rows and no plane: several heads read h, each for a position
+//   of
+//            its own (MedusaHead; Cai et al. 2024, "Medusa-1").
+enum class HeadKind : uint8_t { kNone, kEagle, kEagle3, kMedusa };
+
+// x += silu(w x + bias).
+struct MedusaBlock {
+  Tensor w, bias;  // [E, E], [E]
+};
+// x is h; then the blocks; the logits of the head's position are out x.
+struct MedusaHead {
+  std::vector<MedusaBlock> blocks;
+  Tensor out;  // [V, E]
+};
 
 // A checked model: every tensor has the shape that the config says.
 struct Model {
@@ -62,9 +75,10 @@ struct Model {
   // A reduced draft vocabulary: head row -> token id of the target. Ids rise from >= 0;
   // empty = the row is the id.
   std::vector<int32_t> head_tokens;
-  bool shares_embedding = false;  // no embedding in the file: the target's is used
-  bool shares_head = false;       // the same of the head
-  std::string gguf_path;          // the file, where it was GGUF: its metadata hold the tokenizer
+  std::vector<MedusaHead> medusa;  // kMedusa: the first one names the token behind the next
+  bool shares_embedding = false;   // no embedding in the file: the target's is used
+  bool shares_head = false;        // the same of the head
+  std::string gguf_path;           // the file, where it was GGUF: its metadata hold the tokenizer
   ModelStorage storage;
 
   bool takes_hidden() const { return head_kind != HeadKind::kNone; }

@@ -192,6 +192,10 @@ Result<QuantizeReport> quantize_file(const std::string& in, const std::string& o
                                      int n_threads, int int4_group) {
   auto source = load_model(in, Role::kDraft);
   if (!source.ok()) return source.status();
+  if (!source->medusa.empty())
+    return invalid(in +
+                   ": Medusa heads are not written as GGUF; they are quantised at load "
+                   "(--draft-quantization)");
   unsigned n_cpus = std::max(1u, std::thread::hardware_concurrency());
   ThreadPool pool(n_threads > 0 ? n_threads : static_cast<int>(n_cpus));
   QuantizeReport report;

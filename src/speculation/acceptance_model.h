@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "batch/draft_history.h"
+#include "speculation/difficulty_model.h"
 
 namespace pf {
 
@@ -18,11 +19,12 @@ class AcceptanceModel {
   explicit AcceptanceModel(int32_t n_drafters);
 
   // Fills out[d] = P(level d + 1 is kept | level d was kept). `match`: Drafter::match_length.
-  void estimate(const DraftHistory& history, int32_t drafter, int32_t match,
-                std::span<float> out) const;
+  // `text`: where several models could draft, what is known of the text; null else.
+  void estimate(const DraftHistory& history, int32_t drafter, int32_t match, std::span<float> out,
+                const TextEase* text = nullptr) const;
   // A round with `depth` levels of which the first n_kept were kept.
-  void observe(int32_t drafter, int32_t match, int32_t depth, int32_t n_kept,
-               DraftHistory* history);
+  void observe(int32_t drafter, int32_t match, int32_t depth, int32_t n_kept, DraftHistory* history,
+               TextEase* text = nullptr);
 
   // Share of drafted levels that were kept lately; all drafters together, or one.
   double rate() const;
@@ -39,7 +41,10 @@ class AcceptanceModel {
   using Levels = std::array<Count, kMaxDraftDepth>;
   static size_t cell(int32_t drafter, int32_t match);
   static void priors(const Levels& levels, std::span<float> out);
+  // Of all sequences, or of those whose text is as easy as this one.
+  void foretell(int32_t drafter, int32_t match, const TextEase* text, std::span<float> out) const;
 
+  DifficultyModel difficulty_;
   std::vector<Levels> levels_;  // [drafters, classes]
   std::vector<Count> recent_;   // [drafters]: levels offered and kept
 };

@@ -83,7 +83,8 @@ DepthCandidate DraftLength::candidate_of(const DraftAsk& ask, const DraftHistory
   c.max_depth = std::min(ask.max_depth, kMaxDraftDepth);
   c.weight = ask.weight;
   acceptance_.estimate(history, ask.drafter, ask.match,
-                       std::span(c.reach).first(static_cast<size_t>(std::max(0, c.max_depth))));
+                       std::span(c.reach).first(static_cast<size_t>(std::max(0, c.max_depth))),
+                       ask.text);
   float reach = 1;
   for (int32_t d = 0, total = 0; d < c.max_depth; ++d) {
     auto i = static_cast<size_t>(d);
@@ -188,7 +189,7 @@ void DraftLength::probe(const StepOutlook& outlook, const DepthAnswer& chosen,
 void DraftLength::learn(std::span<const DraftRound> rounds, const StepReport& report) {
   int64_t n_depth = 0, n_kept = 0;
   for (const DraftRound& r : rounds) {
-    if (r.depth > 0) acceptance_.observe(r.drafter, r.match, r.depth, r.n_kept, r.history);
+    if (r.depth > 0) acceptance_.observe(r.drafter, r.match, r.depth, r.n_kept, r.history, r.text);
     r.history->n_idle = r.depth > 0 ? 0 : r.history->n_idle + 1;
     n_depth += r.depth, n_kept += r.n_kept;
   }

@@ -25,6 +25,7 @@ struct DraftLengthOptions {
 // One sequence that decodes in the coming step and may draft; the answer is `depth`.
 struct DraftAsk {
   DraftHistory* history = nullptr;  // of this sequence with this drafter
+  TextEase* text = nullptr;         // where several models could draft
   int32_t drafter = 0;
   int32_t match = 0;      // Drafter::match_length
   int32_t max_depth = 0;  // what request, context and drafter allow
@@ -63,6 +64,7 @@ struct StepOutlook {
 struct DraftRound {
   DraftHistory* history = nullptr;
   int32_t drafter = 0, match = 0, depth = 0, n_kept = 0;
+  TextEase* text = nullptr;  // as the ask had it
 };
 
 // What a step cost and gave.

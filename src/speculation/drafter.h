@@ -50,6 +50,8 @@ class Drafter {
   virtual int64_t lag(const Sequence&) const { return 0; }
   // Positions that it can draft for lie below this.
   virtual int64_t max_context() const { return INT64_MAX; }
+  // Levels that it can draft at most.
+  virtual int32_t max_depth() const { return kMaxTreeNodes; }
   // The request has brought what this drafter lives on: it may serve whatever drafters it names.
   virtual bool asked_for(const Sequence&) const { return false; }
   // How many of the last committed tokens its proposal would rest on now (an n-gram's length);

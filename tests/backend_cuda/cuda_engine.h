@@ -4,10 +4,12 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/tiny_head.h"
+#include "backend/tiny_medusa.h"
 #include "backend_cuda/cuda_rig.h"
 #include "backend_cuda/peer_gather.h"
 #include "engine/step.h"
 #include "speculation/eagle_drafter.h"
+#include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 
@@ -23,6 +25,7 @@ struct CudaSetting {
   bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
   HeadKind head = HeadKind::kNone;  // a head over hidden states, with every second token
   bool reduced = false;             // the model has every second token, too
+  bool medusa = false;              // three heads over hidden states
   float temperature = 2;            // of the coupled requests
   int32_t n_devices = 1;            // that share the target
 };
@@ -48,7 +51,9 @@ class CudaEngine {
     o.int8_kv = run.int8_kv;
     StepParts parts;
     const bool has_head = run.head != HeadKind::kNone;
-    o.keep_hidden = has_head;
+    o.keep_hidden = has_head || run.medusa;
+    const Model medusa = tiny_medusa({.width = 64});
+    round_to_bf16(medusa);
     if (run.head == HeadKind::kEagle3) o.tap_layers = {1, 2};
     parts.kv = {run.n_blocks, 8, 1 + run.model + has_head, true};
     parts.scheduler = {8, 64};
@@ -65,12 +70,14 @@ class CudaEngine {
       c.int8_kv = run.int8_kv;
       parts.target = make_cpu_backend(target, nullptr, c, pool_).take();
       c.keep_hidden = false;
-      if (has_head) c.hidden_of = parts.target->hidden_states();
+      if (has_head || run.medusa) c.hidden_of = parts.target->hidden_states();
+      if (run.medusa) add_medusa(make_cpu_backend(medusa, nullptr, c, pool_).take(), &parts);
       if (has_head) add_head(run, make_cpu_backend(head_of(run), nullptr, c, pool_).take(), &parts);
     } else {
       parts.target = make_cuda_backend(target, nullptr, on_devices(run.n_devices, o), pool_).take();
       o.keep_hidden = false;
-      if (has_head) o.hidden_of = parts.target->hidden_states();
+      if (has_head || run.medusa) o.hidden_of = parts.target->hidden_states();
+      if (run.medusa) add_medusa(make_cuda_backend(medusa, nullptr, o, pool_).take(), &parts);
       if (has_head)
         add_head(run, make_cuda_backend(head_of(run), nullptr, o, pool_).take(), &parts);
       o.hidden_of = {};
@@ -144,6 +151,10 @@ class CudaEngine {
         shape, {.kind = run.head, .n_states = run.head == HeadKind::kEagle3 ? 2 : 1, .every = 2});
     round_to_bf16(head);
     return head;
+  }
+  static void add_medusa(std::unique_ptr<Backend> heads, StepParts* parts) {
+    parts->drafters.add(
+        std::make_unique<MedusaDrafter>(MedusaDrafter::Options{"medusa", 3}, std::move(heads)));
   }
   static void add_head(const CudaSetting& run, std::unique_ptr<Backend> head, StepParts* parts) {
     parts->drafters.add(std::make_unique<EagleDrafter>(

@@ -65,6 +65,9 @@ TEST_F(CudaLossless, HeadsOverHiddenStatesDraftAsOnTheCpu) {
       {.k = 3, .tree_nodes = 8, .head = HeadKind::kEagle3},
       {.k = 5, .tree = {2, 2, 1}, .n_blocks = 7, .head = HeadKind::kEagle3},  // preempts
       {.k = 3, .ngram = true, .model = true, .head = HeadKind::kEagle3},
+      {.k = 3, .medusa = true},
+      {.k = 2, .tree = {3, 2}, .n_blocks = 7, .medusa = true},  // preempts
+      {.k = 3, .tree_nodes = 8, .medusa = true},
   };
   int64_t accepted = 0;
   for (size_t i = 0; i < runs.size(); ++i) {

@@ -13,6 +13,7 @@
 #include "speculation/eagle_drafter.h"
 #include "speculation/early_exit_drafter.h"
 #include "speculation/lookahead_drafter.h"
+#include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
 #include "speculation/predicted_drafter.h"
@@ -23,8 +24,10 @@ namespace pf {
 struct HarnessOptions {
   HashModel model = {};
   int32_t draft_agreement = -1;  // of 64; < 0: no model drafter
+  int32_t large_agreement = -1;  // of a second one, called "large"
   int32_t eagle_agreement = -1;  // the same of a head over the target's hidden states
   int32_t exit_agreement = -1;   // and of an early exit
+  int32_t medusa_agreement = -1, n_medusa_heads = 3;  // and of Medusa heads
   bool predicted = false, ngram = false, suffix = false, lookahead = false;
   // N-grams filtered by the model, which drafts by itself too unless it is `cascade_only`; with
   // inner_agreement >= 0 a second model filters them before.
@@ -47,7 +50,7 @@ struct HarnessOptions {
   DraftLengthOptions length = {};
   bool dynamic_alpha = false;
   // Microseconds of a pass by its rows; none: passes take no time.
-  std::function<int64_t(int32_t)> target_us = {}, draft_us = {};
+  std::function<int64_t(int32_t)> target_us = {}, draft_us = {}, large_us = {};
 };
 
 // One completion as the outbox told it.
@@ -66,14 +69,18 @@ class Harness {
  public:
   explicit Harness(const HarnessOptions& o) : options(o), inbox(4096), outbox(1 << 16) {
     StepParts parts;
+    auto takes = [this](const std::function<int64_t(int32_t)>& us) {
+      return [this, &us](int32_t rows) { clock.advance_us(us(rows)); };
+    };
     int32_t n_planes = 1 + (o.draft_agreement >= 0 && o.draft_in_tables) +
-                       (o.inner_agreement >= 0) + (o.eagle_agreement >= 0);
+                       (o.inner_agreement >= 0) + (o.large_agreement >= 0) +
+                       (o.eagle_agreement >= 0);
     parts.kv = {o.n_blocks, o.block_tokens, n_planes, o.prefix_caching};
     parts.scheduler = {o.max_num_seqs, o.max_num_batched_tokens};
     auto backend =
         std::make_unique<HashBackend>(o.model, o.n_blocks, o.block_tokens, o.max_context);
     target = backend.get();
-    target->keeps_hidden = o.eagle_agreement >= 0;
+    target->keeps_hidden = o.eagle_agreement >= 0 || o.medusa_agreement >= 0;
     parts.target = std::move(backend);
     if (o.predicted) parts.drafters.add(std::make_unique<PredictedDrafter>());
     if (o.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(o.draft_agreement >= 0 ? 2 : 1));
@@ -90,9 +97,26 @@ class Harness {
           EagleDrafter::Options{"eagle", n_planes - 1, o.draft_context, o.n_blocks, o.block_tokens},
           std::move(model)));
     }
+    if (o.medusa_agreement >= 0) {
+      HashModel m = o.model;
+      m.agreement = o.medusa_agreement;
+      auto heads = std::make_unique<HashBackend>(m, o.max_num_batched_tokens, 1, o.max_context);
+      heads->n_medusa_heads = o.n_medusa_heads;
+      heads->hidden_of = target->hidden_states();
+      parts.drafters.add(std::make_unique<MedusaDrafter>(
+          MedusaDrafter::Options{"medusa", o.n_medusa_heads}, std::move(heads)));
+    }
     if (o.exit_agreement >= 0)
       parts.drafters.add(std::make_unique<EarlyExitDrafter>(target, o.exit_agreement));
     if (o.draft_agreement >= 0) add_model(&parts);
+    if (o.large_agreement >= 0) {
+      auto model = hash_draft(o.large_agreement);
+      HashBackend* large = model.get();
+      if (o.large_us) large->on_pass = takes(options.large_us);
+      parts.drafters.add(std::make_unique<ModelDrafter>(
+          ModelDrafter::Options{.name = "large", .plane = 2, .max_context = o.draft_context},
+          std::move(model)));
+    }
     parts.max_context = o.max_context;
     parts.num_speculative_tokens = o.k;
     parts.speculation_tree = o.tree;
@@ -107,9 +131,6 @@ class Harness {
         parts.length.cost_ratios.push_back(copies ? 0.002f : 0.1f);
       }
     parts.dynamic_alpha = o.dynamic_alpha;
-    auto takes = [this](const std::function<int64_t(int32_t)>& us) {
-      return [this, &us](int32_t rows) { clock.advance_us(us(rows)); };
-    };
     if (o.target_us) target->on_pass = takes(options.target_us);
     if (o.draft_us && draft != nullptr) draft->on_pass = takes(options.draft_us);
     step = std::make_unique<Step>(std::move(parts), clock, &inbox, &outbox);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "backend/head_drafts.h"
 #include "base/check.h"
 #include "sampling/grown_tree.h"
 
@@ -114,7 +115,27 @@ void HashBackend::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> 
   }
 }
 
+// A head knows the text up to the token before the root, and thinks that greedy tokens follow.
+void HashBackend::propose_as_medusa(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  std::vector<std::vector<TokenProbability>> lists;
+  std::vector<uint64_t> hashes;
+  for (const ProposeJob& job : jobs) hashes.push_back(hash_at(job.hidden.back()));
+  std::vector<float> logits(static_cast<size_t>(model_.vocabulary));
+  for (int32_t head = 0; head < n_medusa_heads; ++head)
+    for (uint64_t& h : hashes) {
+      model_.logits(h, logits);
+      auto likeliest = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      h = HashModel::extend(h, model_.known(static_cast<int32_t>(likeliest)));
+      model_.logits(h, logits);
+      lists.emplace_back();
+      for (int32_t t = 0; t < model_.vocabulary; ++t)
+        lists.back().push_back({t, logits[static_cast<size_t>(t)]});
+    }
+  grow_from_heads(jobs, n_medusa_heads, lists, nullptr, trees);
+}
+
 void HashBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  if (n_medusa_heads > 0) return propose_as_medusa(jobs, trees);
   for (size_t j = 0; j < jobs.size(); ++j) propose_one(jobs[j], &trees[j]);
 }
 

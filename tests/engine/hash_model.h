@@ -90,6 +90,7 @@ class HashBackend final : public Backend {
   bool is_head = false;                         // over these hidden states of another one
   HiddenStates hidden_of;
   bool keeps_hidden = false;
+  int32_t n_medusa_heads = 0;  // > 0: so many heads over hidden_of, and no plane
   static constexpr int64_t kMaxRows = 4096;
   static constexpr int64_t kHidden = 4;  // floats that hold a hash, 16 bits each
 
@@ -106,6 +107,7 @@ class HashBackend final : public Backend {
   uint64_t hash_of_row(int32_t row);
   uint64_t hash_at(HiddenRef ref) const;
   void propose_one(const ProposeJob& job, DraftTree* tree);
+  void propose_as_medusa(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
   void propose_grown(const ProposeJob& job, DraftTree* tree);
   void feed(const ProposeJob& job, const DraftTree& tree);
 

@@ -279,6 +279,74 @@ TEST(LoadDrafts, DraftsAreToldApartByName) {
   EXPECT_EQ(texts.texts, run(pair.options).texts);
 }
 
+// Random Medusa heads for a target of this width and vocabulary, as published.
+void write_medusa(const Folder& folder, int64_t width, int64_t vocabulary, int n_heads) {
+  std::map<std::string, StRow> rows;
+  unsigned seed = 40;
+  auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    size_t n = 1;
+    for (int64_t d : shape) n *= static_cast<size_t>(d);
+    rows["medusa_head." + name] = {"F32", shape, test::floats(test::random_floats(n, seed++))};
+  };
+  for (int i = 0; i < n_heads; ++i) {
+    add(std::to_string(i) + ".0.linear.weight", {width, width});
+    add(std::to_string(i) + ".0.linear.bias", {width});
+    add(std::to_string(i) + ".1.weight", {vocabulary, width});
+  }
+  folder.put("medusa_lm_head.safetensors", test::safetensors(rows));
+  folder.put("config.json",
+             "{\"medusa_num_heads\": " + std::to_string(n_heads) + ", \"medusa_num_layers\": 1}");
+}
+
+TEST(LoadDrafts, MedusaHeadsDraftChainsAndTrees) {
+  Pair pair(same(kV));
+  Folder heads;
+  write_medusa(heads, 64, kV, 3);
+  pair.options.drafts = {{"", heads.path()}};
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{"medusa"}, {"ngram", "medusa"}}) {
+    pair.options.speculation = names;
+    pair.options.speculation_tree.clear();
+    pair.options.speculation_tree_nodes = 0;
+    expect_lossless(pair);
+    pair.options.speculation_tree = {4, 2};
+    Texts trees = expect_lossless(pair);
+    EXPECT_GT(trees.accepted, 0) << "four of forty tokens, at random";
+    pair.options.speculation_tree.clear();
+    pair.options.speculation_tree_nodes = 10;
+    expect_lossless(pair);
+  }
+  pair.options.speculation = {"auto"};
+  pair.options.draft_quantization = "int4";
+  Result<EngineParts> parts = load_engine(pair.options);
+  ASSERT_TRUE(parts.ok()) << parts.status().message();
+  const DrafterDescription& d = parts->info.drafters.back();
+  EXPECT_EQ(d.name, "medusa");
+  EXPECT_EQ(d.kind, "medusa");
+  EXPECT_EQ(d.quantization, "int4");
+  EXPECT_EQ(d.max_context, 200);
+  EXPECT_GT(d.step_cost_ratio, 0);
+  EXPECT_EQ(parts->step.kv.n_planes, 1);
+}
+
+TEST(LoadDrafts, MedusaHeadsOfAnotherTargetAreRefusedWithTheList) {
+  Pair pair(same(kV));
+  Folder heads;
+  write_medusa(heads, 32, kV + 2, 2);
+  pair.options.drafts = {{"", heads.path()}};
+  pair.options.speculation = {"medusa"};
+  EXPECT_THAT(pair.refusal(), HasSubstr("hidden states of width 64, its own width is 32"));
+  EXPECT_THAT(pair.refusal(), HasSubstr("42 tokens, the target has 40"));
+  pair.options.drafts.clear();
+  EXPECT_THAT(pair.refusal(), HasSubstr("--speculation medusa needs a head"));
+  write_medusa(heads, 64, kV, 2);
+  pair.options.drafts = {{"", heads.path()}};
+  pair.options.speculation = {"eagle"};
+  EXPECT_THAT(pair.refusal(), HasSubstr("another kind; name medusa"));
+  pair.options.model = heads.path();
+  EXPECT_THAT(pair.refusal(), HasSubstr("give it as --draft"));
+}
+
 TEST(LoadDrafts, APlanThatDoesNotFitIsAnAnswer) {
   Pair pair(same(kV));
   Result<MemoryFigures> plan = plan_engine(pair.options);

@@ -48,6 +48,8 @@ Reply expect_plain(Harness* h, int32_t n, const Sampled& s,
     all.speculation.drafted += reply.speculation.drafted;
     all.speculation.accepted += reply.speculation.accepted;
     all.speculation.rounds += reply.speculation.rounds;
+    if (reply.speculation.drafted_at.size() > all.speculation.drafted_at.size())
+      all.speculation.drafted_at.resize(reply.speculation.drafted_at.size());
   }
   return all;
 }
@@ -200,6 +202,62 @@ TEST_P(Lossless, EagleHeadDraftsForSiblingsAtOnce) {
   }
 }
 
+// Heads that say what greedy text will be keep everything of it, through chunked prompts, prefix
+// hits and rejected drafts: so each had the state of the right token in every round.
+TEST_P(Lossless, MedusaHeadsOfEveryQualityShapeAndBatch) {
+  std::vector<std::vector<int32_t>> shapes = {{}, {3}, {3, 2, 1}, {2, 2, 2, 2}};
+  for (const auto& tree : shapes)
+    for (int32_t nodes : {0, 12}) {
+      if (nodes > 0 && !tree.empty()) continue;
+      for (int32_t agreement : {0, 40, 64})
+        for (int32_t k : {1, 5})
+          for (int32_t n : {1, 9}) {
+            Harness h({.medusa_agreement = agreement, .k = k, .tree = tree, .tree_nodes = nodes});
+            for (int32_t again = 0; again < 2; ++again) {  // the second time with prefix hits
+              Reply all = expect_plain(&h, n, GetParam());
+              EXPECT_GT(all.speculation.drafted, 0);
+              EXPECT_LE(all.speculation.drafted_at.size(), 3u) << "three heads";
+              if (agreement == 64 && tree.empty() && nodes == 0 && GetParam().temperature == 0 &&
+                  !GetParam().penalties) {
+                EXPECT_EQ(all.speculation.accepted, all.speculation.drafted);
+              }
+            }
+          }
+    }
+}
+
+TEST_P(Lossless, MedusaHeadsBesideNgramsAndAModelAfterForcedPreemption) {
+  for (bool caching : {true, false}) {
+    Harness h({.draft_agreement = 40,
+               .medusa_agreement = 50,
+               .ngram = true,
+               .k = 4,
+               .n_blocks = 90,
+               .prefix_caching = caching});
+    expect_plain(&h, 24, GetParam(), [](Request* r) {
+      constexpr const char* kTurns[] = {"medusa", "model", "ngram"};
+      r->speculation.drafters = {kTurns[r->ticket % 3]};
+    });
+    EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+    for (int64_t rounds : h.step->snapshot().rounds_per_drafter) EXPECT_GT(rounds, 0);
+  }
+}
+
+TEST_P(Lossless, MedusaHeadsDraftForSiblingsAtOnce) {
+  Harness h({.medusa_agreement = 64, .k = 3});
+  auto r = h.request(prompt_of(30, 3), 21);
+  shape(r.get(), {GetParam().temperature, false});
+  r->n = 3;
+  Request asked = *r;
+  h.submit(std::move(r));
+  h.run();
+  for (int32_t i = 0; i < 3; ++i) {
+    const Reply& reply = h.replies[{asked.ticket, i}];
+    EXPECT_EQ(reply.tokens, plain_run(h.options.model, asked, i, 256).tokens);
+    EXPECT_GT(reply.speculation.drafted, 0);
+  }
+}
+
 TEST_P(Lossless, EarlyExitOfEveryQualityShapeAndBatch) {
   std::vector<std::vector<int32_t>> shapes = {{}, {3, 2, 1}};
   for (const auto& tree : shapes)
@@ -307,6 +365,28 @@ TEST_P(Lossless, SuffixWhenItMatchesElseModel) {
   Harness h({.draft_agreement = 50, .suffix = true, .k = 4});
   for (int32_t i = 0; i < 2; ++i)
     EXPECT_GT(expect_plain(&h, 24, GetParam()).speculation.accepted, 0);
+}
+
+// A pass of the target takes 1 ms, of the drafts 0.03 and 0.3. Where the small one is nearly as
+// good as the large one it drafts; where it misses nearly always the large one does.
+TEST_P(Lossless, ASmallAndALargeDraftByMeasuredGain) {
+  for (bool easy : {true, false}) {
+    Harness h({.draft_agreement = easy ? 62 : 2,
+               .large_agreement = 63,
+               .k = 6,
+               .length = {.rule = LengthRule::kAdaptive, .cost_ratios = {0.03f, 0.3f}},
+               .target_us = [](int32_t rows) { return 1000 + 10 * rows; },
+               .draft_us = [](int32_t rows) { return 30 + rows / 4; },
+               .large_us = [](int32_t rows) { return 300 + 2 * rows; }});
+    for (int32_t again = 0; again < 12; ++again) expect_plain(&h, 1, GetParam());
+    std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
+    EXPECT_GT(rounds[0], 0);
+    if (!easy) {
+      EXPECT_GT(rounds[1], 0) << "it was tried, and stayed";
+    }
+    if (GetParam().temperature > 0 || GetParam().penalties) continue;  // kept less often
+    EXPECT_GT(rounds[easy ? 0 : 1], 3 * rounds[easy ? 1 : 0]) << (easy ? "easy" : "hard");
+  }
 }
 
 TEST_P(Lossless, NgramWhenItMatchesElseModel) {
@@ -510,6 +590,13 @@ TEST(Law, RejectionWithAGreedyDraft) {
   expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
 }
 TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
+TEST(Law, RejectionWithMedusaHeads) { expect_law({.medusa_agreement = 20, .k = 3}); }
+TEST(Law, RejectionOverMedusaHeadsSiblings) {
+  expect_law({.medusa_agreement = 20, .k = 2, .tree = {3, 2}});
+}
+TEST(Law, RejectionOverMedusaHeadsTreeThatGrows) {
+  expect_law({.medusa_agreement = 20, .k = 3, .tree_nodes = 7});
+}
 TEST(Law, RejectionOverATreeThatGrows) {
   expect_law({.draft_agreement = 20, .k = 2, .tree_nodes = 6});
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cpu/cpu_heads.h"
 #include "backend/cpu/cpu_model.h"
 #include "backend/cpu/top_logits.h"
 #include "backend/draft_levels.h"
@@ -231,6 +232,8 @@ Status check_hidden(const Model& model, const HiddenStates& states) {
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const Model& model, const Model* embedding_of,
                                                   const CpuOptions& options, ThreadPool& pool) {
+  if (Status s = check_hidden(model, options.hidden_of); !s.ok()) return s;
+  if (model.head_kind == HeadKind::kMedusa) return make_cpu_heads(model, options, pool);
   CpuModel packed;
   packed.kernels = choose_kernels(options.instruction_set);
   if (packed.kernels == nullptr)
@@ -239,7 +242,6 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const Model& model, const Mode
   if (model.config.head_width % 16 != 0 || model.config.head_width > 256)
     return invalid("heads of width " + std::to_string(model.config.head_width) +
                    " are not supported; it must be a multiple of 16 up to 256");
-  if (Status s = check_hidden(model, options.hidden_of); !s.ok()) return s;
   if (Status s = pack_model(model, embedding_of, options, pool, &packed); !s.ok()) return s;
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(std::move(packed), options, pool));
 }

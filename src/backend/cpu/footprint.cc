@@ -3,6 +3,7 @@
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_heads.h"
 #include "backend/cpu/packed_matrix.h"
 #include "backend/cpu/scratch.h"
 
@@ -73,6 +74,7 @@ CpuScratchBytes cpu_scratch_bytes(const ModelShape& m, const CpuOptions& o, int 
 
 Footprint cpu_footprint(const Model& model, const Model* embedding_of, const CpuOptions& o,
                         int n_threads) {
+  if (model.head_kind == HeadKind::kMedusa) return cpu_heads_footprint(model, o, n_threads);
   const ModelShape m = shape_of(model, embedding_of);
   const WeightFormat format = format_of(o.weights);
   const int64_t number_bytes = o.weights == CpuOptions::Weights::kF32 ? 4 : 2;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cuda/cuda_heads.h"
 #include "backend/cuda/draft.h"
 #include "backend/cuda/forward.h"
 #include "backend/cuda/judge.h"
@@ -243,6 +244,8 @@ int64_t cuda_free_bytes(int32_t n_devices) {
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
                                                    const CudaOptions& options, ThreadPool& pool) {
+  if (Status s = check_hidden(model, options); !s.ok()) return s;
+  if (model.head_kind == HeadKind::kMedusa) return make_cuda_heads(model, options, pool);
   check(std::is_sorted(model.head_tokens.begin(), model.head_tokens.end()),
         "rows of a reduced head out of order");
   const int64_t head_rows = (model.shares_head ? *embedding_of : model).head.rows();
@@ -253,7 +256,6 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Mod
     if (Status s = check_shards(model, first.n, options.int4); !s.ok()) return s;
   }
   if (Status s = check_shapes(shard_config(model.config, first), head_rows); !s.ok()) return s;
-  if (Status s = check_hidden(model, options); !s.ok()) return s;
   if (first.n > 1)
     return options.numbers == CudaOptions::Numbers::kF16 ? make_sharded<f16>(model, options, pool)
                                                          : make_sharded<bf16>(model, options, pool);

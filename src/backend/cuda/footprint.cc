@@ -106,11 +106,30 @@ Footprint rank_footprint(const Model& model, const CudaOptions& options, int32_t
   return f;
 }
 
+Footprint cuda_heads_footprint(const Model& model, const CudaOptions& o) {
+  const int64_t E = model.config.width, V = model.config.vocabulary_size, B = o.head_chunk_rows;
+  const int64_t top = std::min<int64_t>(o.draft_top_n, V),
+                listed = static_cast<int64_t>(sizeof(kernels::TokenValue)) * top;
+  const auto n_heads = static_cast<int64_t>(model.medusa.size());
+  Footprint f;
+  for (const MedusaHead& h : model.medusa) {
+    f.weight_bytes += matrix_bytes({&h.out}, o.int4, model.config.int4_group);
+    for (const MedusaBlock& b : h.blocks)
+      f.weight_bytes +=
+          matrix_bytes({&b.w}, o.int4, model.config.int4_group) + float_bytes({&b.bias});
+  }
+  f.scratch_bytes = static_cast<int64_t>(kHiddenStaging) + 2 * (o.max_rows + 2 * B) * E +
+                    4 * B * (E + V) + B * kernels::n_slices_of(V) * listed +
+                    n_heads * B * (listed + 4) + 4 * B;
+  return f;
+}
+
 }  // namespace
 
 Footprint cuda_footprint(const Model& model, const Model* embedding_of, const CudaOptions& o,
                          int32_t rank) {
   if (o.n_devices > 1) return rank_footprint(model, o, rank);
+  if (model.head_kind == HeadKind::kMedusa) return cuda_heads_footprint(model, o);
   const ModelShape m = shape_of(model, embedding_of);
   Footprint f;
   f.weight_bytes = weight_bytes(model, head_of(model, embedding_of), m, o.int4);

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "backend/cuda/cuda_model.h"
+#include "backend/cuda/cuda_heads.h"
 #include "model/int4_rows.h"
 
 namespace pf {
@@ -220,6 +220,25 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
   return send_matrix(MergedRows({&head}), form, pool, &out->head);
 }
 
+template <class A>
+Status upload_heads(const Model& model, bool int4, ThreadPool& pool, CudaHeadStack<A>* out) {
+  out->E = model.config.width;
+  out->V = model.config.vocabulary_size;
+  const MatrixForm form{int4, model.config.int4_group};
+  for (const MedusaHead& h : model.medusa) {
+    auto& head = out->heads.emplace_back();
+    for (const MedusaBlock& b : h.blocks) {
+      auto& block = head.blocks.emplace_back();
+      block.bias = send_floats({&b.bias});
+      if (Status s = send_matrix(MergedRows({&b.w}), form, pool, &block.w); !s.ok()) return s;
+    }
+    if (Status s = send_matrix(MergedRows({&h.out}), form, pool, &head.out); !s.ok()) return s;
+  }
+  return {};
+}
+
+template Status upload_heads(const Model&, bool, ThreadPool&, CudaHeadStack<f16>*);
+template Status upload_heads(const Model&, bool, ThreadPool&, CudaHeadStack<bf16>*);
 template Status upload_model(const Model&, const Model*, const CudaOptions&, const Shard&,
                              ThreadPool&, CudaModel<f16>*);
 template Status upload_model(const Model&, const Model*, const CudaOptions&, const Shard&,

@@ -1,0 +1,196 @@
+// All heads for all sequences that draft: per head a product and residual_silu for each block, the
+// head's own rows, and the likeliest tokens of each state. Only these lists come back, in one copy.
+#include "backend/cuda/cuda_heads.h"
+
+#include <algorithm>
+
+#include "backend/cuda/limits.h"
+#include "backend/cuda/staging.h"
+#include "backend/head_drafts.h"
+#include "kernels/draft.h"
+#include "kernels/gather_rows.h"
+#include "kernels/residual_silu.h"
+
+namespace pf {
+
+using kernels::TokenValue;
+
+namespace {
+
+template <class A>
+class CudaHeads final : public Backend {
+ public:
+  CudaHeads(CudaHeadStack<A> stack, const CudaOptions& o)
+      : stack_(std::move(stack)),
+        target_(o.hidden_of),
+        stream_(static_cast<cudaStream_t>(o.hidden_of.stream)),
+        chunk_(o.head_chunk_rows),
+        n_slots_(o.max_rows),
+        top_n_(static_cast<int32_t>(std::min<int64_t>(o.draft_top_n, stack_.V))),
+        staging_(kHiddenStaging),
+        kept_(n_slots_ * stack_.E),
+        states_(chunk_ * stack_.E),
+        x_(chunk_ * stack_.E),
+        product_(chunk_ * stack_.E),
+        logits_(chunk_ * stack_.V),
+        slices_(chunk_ * kernels::n_slices_of(stack_.V) * top_n_),
+        candidates_(n_heads() * chunk_ * top_n_),
+        n_listed_(n_heads() * chunk_),
+        all_open_(chunk_),
+        host_(candidates_.bytes() + n_listed_.bytes()) {
+    cuda_check(cudaMemsetAsync(all_open_.data(), 0, all_open_.bytes(), stream_));
+    info_.device = "cuda";
+    info_.dtype = o.int4 ? "int4" : o.numbers == CudaOptions::Numbers::kF16 ? "fp16" : "bf16";
+    info_.vocabulary_size = stack_.V;
+    info_.max_context = o.max_context;
+    for (const auto& h : stack_.heads) {
+      info_.bytes_per_step += h.out.bytes();
+      for (const auto& b : h.blocks)
+        info_.bytes_per_step += b.w.bytes() + static_cast<int64_t>(b.bias.bytes());
+    }
+    info_.weight_bytes = info_.bytes_per_step;
+    info_.scratch_bytes =
+        static_cast<int64_t>(staging_.bytes() + kept_.bytes() + states_.bytes() + x_.bytes() +
+                             product_.bytes() + logits_.bytes() + slices_.bytes() +
+                             candidates_.bytes() + n_listed_.bytes() + all_open_.bytes());
+  }
+  ~CudaHeads() override { cuda_check(cudaStreamSynchronize(stream_)); }
+
+  const BackendInfo& info() const override { return info_; }
+
+  void keep_hidden(std::span<const HiddenKeep> keeps) override {
+    if (keeps.empty()) return;
+    from_.clear();
+    to_.clear();
+    for (HiddenKeep k : keeps) from_.push_back(k.row), to_.push_back(k.block);
+    staging_.begin();
+    auto from = staging_.put<int32_t>(from_), to = staging_.put<int32_t>(to_);
+    staging_.send(stream_);
+    kernels::copy_rows<A, A>(
+        {kept_.data(), {n_slots_, stack_.E}},
+        View<const A, 2>{static_cast<const A*>(target_.data), {target_.rows, stack_.E}},
+        staging_.view(from), staging_.view(to), stream_);
+  }
+
+  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
+    const auto most = static_cast<size_t>(chunk_);
+    for (size_t first = 0; first < jobs.size(); first += most) {
+      const size_t n = std::min(most, jobs.size() - first);
+      propose_some(jobs.subspan(first, n), trees.subspan(first, n));
+    }
+  }
+
+  void copy_blocks(std::span<const BlockCopy>) override {}
+  void forward(const Batch&) override { die("heads run no rows"); }
+  void accept(std::span<const AcceptJob>, std::span<AcceptResult>) override { die("as above"); }
+  void score(std::span<const ScoreJob>, std::span<TokenLogprob>) override { die("as above"); }
+  void read_logits(int32_t, int32_t, View<float, 2>) override { die("as above"); }
+  HiddenStates hidden_states() const override { die("as above"); }
+  void propose_early(int32_t, std::span<const ProposeJob>, std::span<DraftTree>) override {
+    die("as above");
+  }
+  void move_slots(std::span<const SlotMove>) override { die("as above"); }
+
+ private:
+  int32_t n_heads() const { return static_cast<int32_t>(stack_.heads.size()); }
+
+  void propose_some(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+    const auto B = static_cast<int64_t>(jobs.size());
+    int32_t n = 0;
+    from_.clear();
+    for (const ProposeJob& job : jobs) {
+      n = std::max(n, head_levels(job, n_heads()));
+      from_.push_back(job.hidden.back().index);
+    }
+    staging_.begin();
+    auto rows = staging_.put<int32_t>(from_);
+    staging_.send(stream_);
+    const View<A, 2> states{states_.data(), {B, stack_.E}};
+    kernels::gather_rows<A, A>(states, View<const A, 2>{kept_.data(), {n_slots_, stack_.E}},
+                               staging_.view(rows), stream_);
+    for (int32_t h = 0; h < n; ++h) list(stack_.heads[static_cast<size_t>(h)], h * B, states);
+    fetch(n * B);
+    grow_from_heads(jobs, n, lists_, nullptr, trees);
+  }
+
+  // What a head lists behind the states, to rows [first, first + B) of candidates_.
+  void list(const typename CudaHeadStack<A>::Head& head, int64_t first, View<const A, 2> states) {
+    const int64_t B = states.shape[0];
+    const View<A, 2> next{x_.data(), {B, stack_.E}};
+    const View<float, 2> product{product_.data(), {B, stack_.E}};
+    View<const A, 2> x = states;
+    for (const auto& block : head.blocks) {
+      multiply(product, x, block.w, {.bias = block.bias.data(), .add = false}, stream_);
+      kernels::residual_silu<A>(next, x, product, stream_);
+      x = next;
+    }
+    const View<float, 2> logits{logits_.data(), {B, stack_.V}};
+    multiply(logits, x, head.out, {}, stream_);
+    kernels::list_candidates({candidates_.data() + first * top_n_, {B, top_n_}},
+                             {n_listed_.data() + first, {B}},
+                             {slices_.data(), {B, kernels::n_slices_of(stack_.V), top_n_}}, logits,
+                             {all_open_.data(), {B}}, {nullptr, {0}}, stream_);
+  }
+
+  void fetch(int64_t n) {
+    lists_.resize(std::max(lists_.size(), static_cast<size_t>(n)));
+    if (n == 0) return;
+    const size_t list_bytes = static_cast<size_t>(n * top_n_) * sizeof(TokenValue),
+                 n_bytes = static_cast<size_t>(n) * sizeof(int32_t);
+    cuda_check(cudaMemcpyAsync(host_.data(), candidates_.data(), list_bytes, cudaMemcpyDeviceToHost,
+                               stream_));
+    cuda_check(cudaMemcpyAsync(host_.data() + list_bytes, n_listed_.data(), n_bytes,
+                               cudaMemcpyDeviceToHost, stream_));
+    cuda_check(cudaStreamSynchronize(stream_));
+    const auto* tokens = reinterpret_cast<const TokenValue*>(host_.data());
+    const auto* n_listed = reinterpret_cast<const int32_t*>(host_.data() + list_bytes);
+    for (int64_t r = 0; r < n; ++r, tokens += top_n_) {
+      std::vector<TokenProbability>& list = lists_[static_cast<size_t>(r)];
+      list.clear();
+      for (int32_t i = 0; i < n_listed[r]; ++i) list.push_back({tokens[i].token, tokens[i].value});
+    }
+  }
+
+  const CudaHeadStack<A> stack_;
+  const HiddenStates target_;
+  const cudaStream_t stream_;  // the target's
+  const int64_t chunk_, n_slots_;
+  const int32_t top_n_;
+  Staging staging_;
+  DeviceBuffer<A> kept_;         // [slots, E]
+  DeviceBuffer<A> states_, x_;   // [chunk, E]
+  DeviceBuffer<float> product_;  // [chunk, E]
+  DeviceBuffer<float> logits_;   // [chunk, V]
+  DeviceBuffer<TokenValue> slices_;
+  DeviceBuffer<TokenValue> candidates_;  // [heads, chunk, top_n]; as many as there are jobs
+  DeviceBuffer<int32_t> n_listed_;       // [heads, chunk], likewise
+  DeviceBuffer<int32_t> all_open_;       // [chunk] zeros: every place is in use
+  PinnedMemory host_;
+  std::vector<int32_t> from_, to_;
+  std::vector<std::vector<TokenProbability>> lists_;  // [heads, jobs]
+  BackendInfo info_;
+};
+
+template <class A>
+Result<std::unique_ptr<Backend>> make(const Model& model, const CudaOptions& options,
+                                      ThreadPool& pool) {
+  CudaHeadStack<A> stack;
+  if (Status s = upload_heads(model, options.int4, pool, &stack); !s.ok()) return s;
+  return std::unique_ptr<Backend>(std::make_unique<CudaHeads<A>>(std::move(stack), options));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_heads(const Model& model, const CudaOptions& options,
+                                                 ThreadPool& pool) {
+  const int64_t E = model.config.width, V = model.config.vocabulary_size;
+  if (E % 8 != 0 || V > int64_t{1} << 18)
+    return invalid(
+        "the CUDA kernels need a width that is a multiple of 8 and up to 262,144 "
+        "tokens, not " +
+        std::to_string(E) + " and " + std::to_string(V) + "; run it with --device cpu");
+  return options.numbers == CudaOptions::Numbers::kF16 ? make<f16>(model, options, pool)
+                                                       : make<bf16>(model, options, pool);
+}
+
+}  // namespace pf
