@@ -402,7 +402,8 @@ TEST_F(Serving, ManyCancelsLeaveNothing) {
   for (std::thread& c : clients) c.join();
   EXPECT_TRUE(until([&] { return engine.n_live() == 0; }));
   EXPECT_TRUE(until([&] { return server->state().n_open.load() == 0; }));
-  EXPECT_EQ(server->state().backing->dispatcher.n_in_flight(), 0);
+  // A call whose client has gone is over before the dispatcher takes the engine's last word of it.
+  EXPECT_TRUE(until([&] { return server->state().backing->dispatcher.n_in_flight() == 0; }));
 }
 
 size_t n_descriptors() {
