@@ -9,6 +9,7 @@
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/top_logits.h"
 #include "backend/head_drafts.h"
+#include "backend/heads_backend.h"
 
 namespace pf {
 namespace {
@@ -27,7 +28,7 @@ Sizes sizes_of(const Model& m, const CpuOptions& o) {
           floats(chunk * m.config.vocabulary_size)};
 }
 
-class CpuHeads final : public Backend {
+class CpuHeads final : public HeadsBackend {
  public:
   struct Block {
     PackedMatrix w;           // [E, E]
@@ -40,7 +41,8 @@ class CpuHeads final : public Backend {
 
   CpuHeads(std::vector<Head> heads, const Model& model, const CpuOptions& options,
            const CpuKernels* kernels, ThreadPool& pool)
-      : options_(options),
+      : HeadsBackend(options.head_chunk_rows),
+        options_(options),
         pool_(pool),
         kernels_(kernels),
         E_(model.config.width),
@@ -76,29 +78,10 @@ class CpuHeads final : public Backend {
                   slot(k.block));
   }
 
-  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
-    const auto most = static_cast<size_t>(options_.head_chunk_rows);
-    for (size_t first = 0; first < jobs.size(); first += most) {
-      const size_t n = std::min(most, jobs.size() - first);
-      propose_some(jobs.subspan(first, n), trees.subspan(first, n));
-    }
-  }
-
-  void copy_blocks(std::span<const BlockCopy>) override {}
-  void forward(const Batch&) override { die("heads run no rows"); }
-  void accept(std::span<const AcceptJob>, std::span<AcceptResult>) override { die("as above"); }
-  void score(std::span<const ScoreJob>, std::span<TokenLogprob>) override { die("as above"); }
-  void read_logits(int32_t, int32_t, View<float, 2>) override { die("as above"); }
-  HiddenStates hidden_states() const override { die("as above"); }
-  void propose_early(int32_t, std::span<const ProposeJob>, std::span<DraftTree>) override {
-    die("as above");
-  }
-  void move_slots(std::span<const SlotMove>) override { die("as above"); }
-
  private:
   float* slot(int32_t i) const { return kept_.as<float>() + i * E_; }
 
-  void propose_some(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  void propose_some(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
     int32_t n_heads = 0;
     for (size_t j = 0; j < jobs.size(); ++j) {
       n_heads = std::max(n_heads, head_levels(jobs[j], static_cast<int32_t>(heads_.size())));

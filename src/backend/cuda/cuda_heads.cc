@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "backend/cuda/fetch_lists.h"
 #include "backend/cuda/limits.h"
 #include "backend/cuda/staging.h"
 #include "backend/head_drafts.h"
+#include "backend/heads_backend.h"
 #include "kernels/draft.h"
 #include "kernels/gather_rows.h"
 #include "kernels/residual_silu.h"
@@ -18,10 +20,11 @@ using kernels::TokenValue;
 namespace {
 
 template <class A>
-class CudaHeads final : public Backend {
+class CudaHeads final : public HeadsBackend {
  public:
   CudaHeads(CudaHeadStack<A> stack, const CudaOptions& o)
-      : stack_(std::move(stack)),
+      : HeadsBackend(o.head_chunk_rows),
+        stack_(std::move(stack)),
         target_(o.hidden_of),
         stream_(static_cast<cudaStream_t>(o.hidden_of.stream)),
         chunk_(o.head_chunk_rows),
@@ -36,8 +39,7 @@ class CudaHeads final : public Backend {
         slices_(chunk_ * kernels::n_slices_of(stack_.V) * top_n_),
         candidates_(n_heads() * chunk_ * top_n_),
         n_listed_(n_heads() * chunk_),
-        all_open_(chunk_),
-        host_(candidates_.bytes() + n_listed_.bytes()) {
+        all_open_(chunk_) {
     cuda_check(cudaMemsetAsync(all_open_.data(), 0, all_open_.bytes(), stream_));
     info_.device = "cuda";
     info_.dtype = o.int4 ? "int4" : o.numbers == CudaOptions::Numbers::kF16 ? "fp16" : "bf16";
@@ -72,29 +74,10 @@ class CudaHeads final : public Backend {
         staging_.view(from), staging_.view(to), stream_);
   }
 
-  void propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
-    const auto most = static_cast<size_t>(chunk_);
-    for (size_t first = 0; first < jobs.size(); first += most) {
-      const size_t n = std::min(most, jobs.size() - first);
-      propose_some(jobs.subspan(first, n), trees.subspan(first, n));
-    }
-  }
-
-  void copy_blocks(std::span<const BlockCopy>) override {}
-  void forward(const Batch&) override { die("heads run no rows"); }
-  void accept(std::span<const AcceptJob>, std::span<AcceptResult>) override { die("as above"); }
-  void score(std::span<const ScoreJob>, std::span<TokenLogprob>) override { die("as above"); }
-  void read_logits(int32_t, int32_t, View<float, 2>) override { die("as above"); }
-  HiddenStates hidden_states() const override { die("as above"); }
-  void propose_early(int32_t, std::span<const ProposeJob>, std::span<DraftTree>) override {
-    die("as above");
-  }
-  void move_slots(std::span<const SlotMove>) override { die("as above"); }
-
  private:
   int32_t n_heads() const { return static_cast<int32_t>(stack_.heads.size()); }
 
-  void propose_some(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
+  void propose_some(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
     const auto B = static_cast<int64_t>(jobs.size());
     int32_t n = 0;
     from_.clear();
@@ -109,7 +92,9 @@ class CudaHeads final : public Backend {
     kernels::gather_rows<A, A>(states, View<const A, 2>{kept_.data(), {n_slots_, stack_.E}},
                                staging_.view(rows), stream_);
     for (int32_t h = 0; h < n; ++h) list(stack_.heads[static_cast<size_t>(h)], h * B, states);
-    fetch(n * B);
+    lists_.resize(std::max(lists_.size(), static_cast<size_t>(n * B)));
+    fetch_lists(candidates_, n_listed_, top_n_, stream_, &host_,
+                std::span(lists_).first(static_cast<size_t>(n * B)));
     grow_from_heads(jobs, n, lists_, nullptr, trees);
   }
 
@@ -130,25 +115,6 @@ class CudaHeads final : public Backend {
                              {n_listed_.data() + first, {B}},
                              {slices_.data(), {B, kernels::n_slices_of(stack_.V), top_n_}}, logits,
                              {all_open_.data(), {B}}, {nullptr, {0}}, stream_);
-  }
-
-  void fetch(int64_t n) {
-    lists_.resize(std::max(lists_.size(), static_cast<size_t>(n)));
-    if (n == 0) return;
-    const size_t list_bytes = static_cast<size_t>(n * top_n_) * sizeof(TokenValue),
-                 n_bytes = static_cast<size_t>(n) * sizeof(int32_t);
-    cuda_check(cudaMemcpyAsync(host_.data(), candidates_.data(), list_bytes, cudaMemcpyDeviceToHost,
-                               stream_));
-    cuda_check(cudaMemcpyAsync(host_.data() + list_bytes, n_listed_.data(), n_bytes,
-                               cudaMemcpyDeviceToHost, stream_));
-    cuda_check(cudaStreamSynchronize(stream_));
-    const auto* tokens = reinterpret_cast<const TokenValue*>(host_.data());
-    const auto* n_listed = reinterpret_cast<const int32_t*>(host_.data() + list_bytes);
-    for (int64_t r = 0; r < n; ++r, tokens += top_n_) {
-      std::vector<TokenProbability>& list = lists_[static_cast<size_t>(r)];
-      list.clear();
-      for (int32_t i = 0; i < n_listed[r]; ++i) list.push_back({tokens[i].token, tokens[i].value});
-    }
   }
 
   const CudaHeadStack<A> stack_;

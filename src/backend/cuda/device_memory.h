@@ -83,4 +83,10 @@ class PinnedMemory {
   size_t bytes_ = 0;
 };
 
+// Room for `bytes`, kept for the next time.
+template <class Memory>
+void make_room(size_t bytes, Memory* memory) {
+  if (memory->bytes() < bytes) *memory = Memory(bytes);
+}
+
 }  // namespace pf

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/fetch_lists.h"
 #include "backend/cuda/limits.h"
 
 namespace pf {
@@ -271,20 +272,7 @@ void CudaDraft<A>::list_on_host(std::span<const int32_t> rows,
     auto some = staging_.view(sent).rows(first, std::min<int64_t>(chunk_rows_, n - first));
     list(first, forward_->logits(some), all_open_.data());
   }
-  const size_t list_bytes = rows.size() * static_cast<size_t>(top_n_) * sizeof(TokenValue),
-               n_bytes = rows.size() * sizeof(int32_t);
-  make_room(list_bytes + n_bytes, &host_);
-  cuda_check(cudaMemcpyAsync(host_.data(), candidates_.data(), list_bytes, cudaMemcpyDeviceToHost,
-                             stream_));
-  cuda_check(cudaMemcpyAsync(host_.data() + list_bytes, n_listed_.data(), n_bytes,
-                             cudaMemcpyDeviceToHost, stream_));
-  cuda_check(cudaStreamSynchronize(stream_));
-  const auto* tokens = reinterpret_cast<const TokenValue*>(host_.data());
-  const auto* n_listed = reinterpret_cast<const int32_t*>(host_.data() + list_bytes);
-  for (size_t r = 0; r < rows.size(); ++r, tokens += top_n_) {
-    out[r].clear();
-    for (int32_t i = 0; i < n_listed[r]; ++i) out[r].push_back({tokens[i].token, tokens[i].value});
-  }
+  fetch_lists(candidates_, n_listed_, top_n_, stream_, &host_, out);
 }
 
 template class CudaDraft<f16>;

@@ -12,12 +12,6 @@
 
 namespace pf {
 
-// Room for `bytes`, kept for the next time.
-template <class Memory>
-void make_room(size_t bytes, Memory* memory) {
-  if (memory->bytes() < bytes) *memory = Memory(bytes);
-}
-
 // Drafts for several sequences on the device. The levels (list, grow, feed back, forward) of
 // chains, or of trees of the same widths, are one graph behind the pass over the committed tokens,
 // and come back in one copy. Drafts of several shapes at once, trees that grow by gain, and
