@@ -48,8 +48,8 @@ std::string plain_text(const GenerateStats& s) {
                s.rounds);
   text += line("acceptance       %.2f (%u of %u drafted tokens)\n", s.acceptance(), s.accepted,
                s.drafted);
-  text += line("K chosen         %.2f in %u of %u passes\n", s.draft_length(),
-               s.drafted_at.empty() ? 0 : s.drafted_at[0], s.rounds);
+  text += line("K chosen         %.2f in %u of %u passes\n", s.draft_length(), s.drafting_rounds(),
+               s.rounds);
   text += "by position     ";
   for (size_t i = 0; i < s.drafted_at.size() && s.drafted_at[i] > 0; ++i)
     text +=

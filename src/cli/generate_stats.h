@@ -20,9 +20,14 @@ struct GenerateStats {
   double speedup() const { return plain_tokens_per_s > 0 ? tokens_per_s / plain_tokens_per_s : 0; }
   // Tokens per target pass, the bonus token included.
   double accepted_length() const { return rounds > 0 ? double(n_tokens - 1) / rounds : 0; }
+  uint32_t drafting_rounds() const {
+    uint32_t n = 0;
+    for (const auto& [name, rounds] : rounds_of) n += rounds;
+    return n;
+  }
   // K as it was chosen, mean over the rounds that drafted; nodes where the drafts were trees.
   double draft_length() const {
-    return !drafted_at.empty() && drafted_at[0] > 0 ? double(drafted) / drafted_at[0] : 0;
+    return drafting_rounds() > 0 ? double(drafted) / drafting_rounds() : 0;
   }
   double acceptance() const { return drafted > 0 ? double(accepted) / drafted : 0; }
 };
