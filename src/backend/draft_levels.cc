@@ -106,15 +106,8 @@ void DraftLevels::grow_level(std::span<const ProposeJob> jobs, std::span<DraftTr
 // Adds one level to a draft.
 void DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, DraftTree* tree) const {
   if (job.grown_levels > 0) return grow_best(job, g, tree);
-  g->next.clear();
-  int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth - 1)];
-  for (size_t i = 0; i < g->open.size(); ++i) {
-    const std::vector<TokenProbability>& top = top_[g->first_list + i];
-    if (top.empty()) continue;  // a draft that is ill proposes nothing
-    int32_t n = add_children(growth_point(job, g->open[i], depth), top,
-                             std::min(width, job.n_draft - tree->size()), tree);
-    for (int32_t c = tree->size() - n; c < tree->size(); ++c) g->next.push_back(c);
-  }
+  auto lists = [&](size_t i) -> const auto& { return top_[g->first_list + i]; };
+  pf::grow_level(job, depth, g->open, lists, tree, &g->next);
   std::swap(g->open, g->next);
   size_t depths = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
   g->complete =

@@ -9,15 +9,8 @@ namespace {
 void grow_by_widths(const ProposeJob& job, int32_t n_levels, const auto& list_of, DraftTree* tree) {
   std::vector<int32_t> open = {DraftTree::kRoot}, next;
   for (int32_t depth = 1; depth <= n_levels && !open.empty(); ++depth) {
-    const std::vector<TokenProbability>& list = list_of(depth - 1);
-    if (list.empty()) return;
-    const int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth - 1)];
-    next.clear();
-    for (int32_t node : open) {
-      int32_t n = add_children(growth_point(job, node, depth), list,
-                               std::min(width, job.n_draft - tree->size()), tree);
-      for (int32_t c = tree->size() - n; c < tree->size(); ++c) next.push_back(c);
-    }
+    auto same = [&](size_t) -> const auto& { return list_of(depth - 1); };
+    grow_level(job, depth, open, same, tree, &next);
     std::swap(open, next);
   }
 }

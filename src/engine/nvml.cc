@@ -1,8 +1,8 @@
 #include "engine/nvml.h"
 
-#include <dlfcn.h>
-
 #include <string>
+
+#include "base/shared_library.h"
 
 namespace pf {
 namespace {
@@ -14,22 +14,18 @@ Status unavailable(const std::string& why) { return Status(Code::kUnavailable, w
 }  // namespace
 
 Result<NvmlApi> open_nvml(const char* library) {
-  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // for as long as the process lives
-  if (handle == nullptr)
+  Result<SharedLibrary> opened = SharedLibrary::open({&library, 1});
+  if (!opened.ok())
     return unavailable(std::string(library) +
                        " cannot be opened: there is no NVIDIA driver on this machine, or the "
                        "container does not see it");
   NvmlApi api;
-  auto find = [&](const char* name, auto* to) {
-    void* symbol = dlsym(handle, name);
-    *to = reinterpret_cast<std::remove_pointer_t<decltype(to)>>(symbol);
-    return symbol != nullptr;
-  };
-  bool all = find("nvmlInit_v2", &api.init) && find("nvmlDeviceGetHandleByIndex_v2", &api.device) &&
-             find("nvmlDeviceGetUtilizationRates", &api.rates);
-  if (all) return api;
-  dlclose(handle);
-  return unavailable(std::string(library) + " lacks functions of NVML; update the driver");
+  if (!opened->find("nvmlInit_v2", &api.init) ||
+      !opened->find("nvmlDeviceGetHandleByIndex_v2", &api.device) ||
+      !opened->find("nvmlDeviceGetUtilizationRates", &api.rates))
+    return unavailable(std::string(library) + " lacks functions of NVML; update the driver");
+  opened->keep_open();
+  return api;
 }
 
 Result<NvmlUtilisation> NvmlUtilisation::create(const NvmlApi& api) {

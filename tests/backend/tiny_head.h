@@ -17,18 +17,9 @@ inline Model tiny_head(const TinyShape& shape, const TinyHead& head) {
   TinyShape s = shape;
   s.layers = 1;
   Model m = tiny_model(s);
-  std::mt19937 rng(s.seed + 1000);
+  TinyTensors make(s.seed + 1000, &m.storage);
   auto tensor = [&](std::vector<int64_t> dims, float scale, float offset = 0) {
-    Tensor t;
-    t.name = "head";
-    t.shape = std::move(dims);
-    std::normal_distribution<float> normal(0, scale);
-    std::vector<float> values(static_cast<size_t>(t.size()));
-    for (float& v : values) v = normal(rng) + offset;
-    auto bytes = m.storage.allocate(values.size() * 4);
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    t.data = bytes;
-    return t;
+    return make("head", std::move(dims), scale, offset);
   };
   const int64_t E = s.width, q = s.heads * s.head_width, kv = s.kv_heads * s.head_width;
   const float by = 1 / std::sqrt(static_cast<float>(2 * E));

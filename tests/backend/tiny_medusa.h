@@ -1,11 +1,9 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
-#include <random>
-#include <string>
 #include <vector>
 
+#include "backend/tiny_tensor.h"
 #include "model/model.h"
 
 namespace pf {
@@ -19,20 +17,7 @@ struct TinyMedusa {
 // Random Medusa heads of any small shape.
 inline Model tiny_medusa(const TinyMedusa& shape) {
   Model m;
-  std::mt19937 rng(shape.seed);
-  auto tensor = [&](const std::string& name, std::vector<int64_t> dims, float scale) {
-    Tensor t;
-    t.name = name;
-    t.type = TensorType::kF32;
-    t.shape = std::move(dims);
-    std::normal_distribution<float> normal(0, scale);
-    std::vector<float> values(static_cast<size_t>(t.size()));
-    for (float& v : values) v = normal(rng);
-    auto bytes = m.storage.allocate(values.size() * 4);
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    t.data = bytes;
-    return t;
-  };
+  TinyTensors tensor(shape.seed, &m.storage);
   const int64_t E = shape.width, V = shape.vocabulary;
   m.head_kind = HeadKind::kMedusa;
   m.config.architecture = "medusa";

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <cstring>
-#include <random>
-#include <string>
-#include <vector>
+#include <cmath>
 
+#include "backend/tiny_tensor.h"
 #include "model/model.h"
 
 namespace pf {
@@ -20,21 +18,7 @@ struct TinyShape {
 // A random float model of any small shape; tied head.
 inline Model tiny_model(const TinyShape& s) {
   Model m;
-  std::mt19937 rng(s.seed);
-  auto tensor = [&](const std::string& name, std::vector<int64_t> shape, float scale,
-                    float offset = 0) {
-    Tensor t;
-    t.name = name;
-    t.type = TensorType::kF32;
-    t.shape = std::move(shape);
-    std::normal_distribution<float> normal(0, scale);
-    std::vector<float> values(static_cast<size_t>(t.size()));
-    for (float& v : values) v = normal(rng) + offset;
-    auto bytes = m.storage.allocate(values.size() * 4);
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    t.data = bytes;
-    return t;
-  };
+  TinyTensors tensor(s.seed, &m.storage);
   ModelConfig& c = m.config;
   c.architecture = "llama";
   c.n_layers = s.layers;

@@ -11,11 +11,6 @@
 namespace pf {
 namespace {
 
-const char* weights_name(CpuOptions::Weights w) {
-  constexpr const char* kNames[] = {"fp32", "bf16", "int8", "int4"};
-  return kNames[static_cast<int>(w)];
-}
-
 KvType kv_type(const CpuOptions& o) {
   if (o.int8_kv) return KvType::kInt8;
   return o.weights == CpuOptions::Weights::kF32 ? KvType::kF32 : KvType::kBf16;

@@ -32,6 +32,12 @@ struct CpuOptions {
   std::function<void(int64_t layer, View<const float, 2>)> tap;
 };
 
+// Of BackendInfo.
+inline const char* weights_name(CpuOptions::Weights w) {
+  constexpr const char* kNames[] = {"fp32", "bf16", "int8", "int4"};
+  return kNames[static_cast<int>(w)];
+}
+
 // A model on the CPU. Weights are packed once, with all threads of the pool; `model` may go away
 // afterwards. `embedding_of` is the target whose embedding a draft uses, null else. `pool` outlives
 // the backend. Refuses weights that cannot be quantised as asked, and unknown instruction sets.

@@ -57,8 +57,7 @@ class CpuHeads final : public HeadsBackend {
     packed_ = Buffer(sizes.packed);
     logits_ = Buffer(sizes.logits);
     info_.device = std::string("cpu (") + kernels->name + ")";
-    constexpr const char* kNames[] = {"fp32", "bf16", "int8", "int4"};
-    info_.dtype = kNames[static_cast<int>(options.weights)];
+    info_.dtype = weights_name(options.weights);
     info_.vocabulary_size = V_;
     info_.max_context = options.max_context;
     for (const Head& h : heads_) {

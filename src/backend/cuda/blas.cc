@@ -3,7 +3,6 @@
 #include "backend/cuda/blas.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <library_types.h>
 
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "backend/cuda/device_memory.h"
 #include "base/check.h"
+#include "base/shared_library.h"
 
 namespace pf {
 namespace {
@@ -29,7 +29,7 @@ using Gemm = int (*)(Handle, int transpose_a, int transpose_b, int m, int n, int
                      int ldc, int compute_type, int algorithm);
 
 struct Cublas {
-  void* library = nullptr;
+  SharedLibrary library;
   Handle handle = nullptr;
   Create create = nullptr;
   Destroy destroy = nullptr;
@@ -43,18 +43,13 @@ struct Cublas {
   Cublas& operator=(const Cublas&) = delete;
   ~Cublas() {
     if (handle != nullptr) destroy(handle);
-    if (library != nullptr) dlclose(library);
   }
 
-  template <class F>
-  bool find(const char* name, F* f) {
-    *f = reinterpret_cast<F>(dlsym(library, name));
-    return *f != nullptr;
-  }
   bool find_all() {
-    return find("cublasCreate_v2", &create) && find("cublasDestroy_v2", &destroy) &&
-           find("cublasSetStream_v2", &set_stream) &&
-           find("cublasSetWorkspace_v2", &set_workspace) && find("cublasGemmEx", &gemm);
+    return library.find("cublasCreate_v2", &create) && library.find("cublasDestroy_v2", &destroy) &&
+           library.find("cublasSetStream_v2", &set_stream) &&
+           library.find("cublasSetWorkspace_v2", &set_workspace) &&
+           library.find("cublasGemmEx", &gemm);
   }
 
   // Rows of ours are columns of theirs: y^T [N, T] = w [N, K] x^T [K, T].
@@ -76,17 +71,13 @@ struct Cublas {
 
 Result<Blas> load_cublas_from(std::span<const char* const> names) {
   auto cublas = std::make_shared<Cublas>();  // shared: a std::function may be copied
-  std::string why;
-  for (const char* name : names) {
-    cublas->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (cublas->library != nullptr) break;
-    if (const char* error = dlerror(); why.empty() && error != nullptr) why = error;
-  }
-  if (cublas->library == nullptr)
+  Result<SharedLibrary> library = SharedLibrary::open(names);
+  if (!library.ok())
     return Status(Code::kUnavailable,
-                  "--prefill-gemm cublas: " + why +
+                  "--prefill-gemm cublas: " + library.status().message() +
                       "; install cuBLAS (libcublas of the CUDA toolkit, or pip's nvidia-cublas "
                       "with its folder in LD_LIBRARY_PATH) or use --prefill-gemm own");
+  cublas->library = library.take();
   if (!cublas->find_all())
     return Status(Code::kUnavailable,
                   "--prefill-gemm cublas: the library that was found lacks functions of cuBLAS 12; "

@@ -2,7 +2,6 @@
 // of its C interface, by name. One thread speaks for all devices, so what belongs together stands
 // between ncclGroupStart and ncclGroupEnd: without them the first call would wait for the others.
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include <memory>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "backend/cuda/collective.h"
 #include "base/check.h"
+#include "base/shared_library.h"
 
 namespace pf {
 namespace {
@@ -24,7 +24,7 @@ using Gather = int (*)(const void* from, void* to, size_t n, int type, Communica
 using ErrorText = const char* (*)(int);
 
 struct Nccl {
-  void* library = nullptr;
+  SharedLibrary library;
   std::vector<Communicator> ranks;
   InitAll init_all = nullptr;
   Destroy destroy = nullptr;
@@ -37,18 +37,14 @@ struct Nccl {
   Nccl& operator=(const Nccl&) = delete;
   ~Nccl() {
     for (Communicator c : ranks) destroy(c);
-    if (library != nullptr) dlclose(library);
   }
 
-  template <class F>
-  bool find(const char* name, F* f) {
-    *f = reinterpret_cast<F>(dlsym(library, name));
-    return *f != nullptr;
-  }
   bool find_all() {
-    return find("ncclCommInitAll", &init_all) && find("ncclCommDestroy", &destroy) &&
-           find("ncclGroupStart", &group_start) && find("ncclGroupEnd", &group_end) &&
-           find("ncclAllGather", &all_gather) && find("ncclGetErrorString", &error_text);
+    return library.find("ncclCommInitAll", &init_all) &&
+           library.find("ncclCommDestroy", &destroy) &&
+           library.find("ncclGroupStart", &group_start) &&
+           library.find("ncclGroupEnd", &group_end) && library.find("ncclAllGather", &all_gather) &&
+           library.find("ncclGetErrorString", &error_text);
   }
 
   void gather(std::span<const GatherSide> by_rank, size_t bytes) const {
@@ -71,16 +67,12 @@ Status unusable(const std::string& why) {
 
 Result<AllGather> load_nccl_from(std::span<const char* const> names, int n) {
   auto nccl = std::make_shared<Nccl>();  // shared: a std::function may be copied
-  std::string why;
-  for (const char* name : names) {
-    nccl->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (nccl->library != nullptr) break;
-    if (const char* error = dlerror(); why.empty() && error != nullptr) why = error;
-  }
-  if (nccl->library == nullptr)
-    return unusable(why +
+  Result<SharedLibrary> library = SharedLibrary::open(names);
+  if (!library.ok())
+    return unusable(library.status().message() +
                     "; install NCCL (libnccl2, or pip's nvidia-nccl with its folder in "
                     "LD_LIBRARY_PATH)");
+  nccl->library = library.take();
   if (!nccl->find_all())
     return unusable("the library that was found lacks functions of NCCL 2; install a later one");
   std::vector<int> devices;

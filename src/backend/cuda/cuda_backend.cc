@@ -39,12 +39,7 @@ class CudaBackend final : public Backend {
         draft_(model_, options_, &forward_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
         moves_(forward_.plane(), stream_.get()) {
     info_.device = device_name();
-    info_.dtype = weights_name(options);
-    info_.kv_dtype = kv_name(options);
-    info_.vocabulary_size = model_.V;
-    info_.max_context = options.max_context;
-    info_.bytes_per_step = model_.bytes_per_step();
-    info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(model_.embedding.bytes());
+    set_info(model_, options, model_.V, &info_);
     info_.kv_bytes = forward_.kv_bytes();
     info_.scratch_bytes = forward_.scratch_bytes() + judge_.scratch_bytes() +
                           draft_.scratch_bytes() + static_cast<int64_t>(moves_.bytes()) +

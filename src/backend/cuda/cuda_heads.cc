@@ -42,7 +42,7 @@ class CudaHeads final : public HeadsBackend {
         all_open_(chunk_) {
     cuda_check(cudaMemsetAsync(all_open_.data(), 0, all_open_.bytes(), stream_));
     info_.device = "cuda";
-    info_.dtype = o.int4 ? "int4" : o.numbers == CudaOptions::Numbers::kF16 ? "fp16" : "bf16";
+    info_.dtype = weights_name(o);
     info_.vocabulary_size = stack_.V;
     info_.max_context = o.max_context;
     for (const auto& h : stack_.heads) {

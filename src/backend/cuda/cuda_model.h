@@ -5,6 +5,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/limits.h"
 #include "backend/cuda/shard.h"
 #include "kernels/gemm_fp16.h"
 #include "kernels/gemm_int4.h"
@@ -81,6 +82,17 @@ struct CudaModel {
     return total;
   }
 };
+
+// What a model says of itself, whoever runs it: of one device, and with V tokens in all.
+template <class A>
+void set_info(const CudaModel<A>& model, const CudaOptions& options, int64_t V, BackendInfo* info) {
+  info->dtype = weights_name(options);
+  info->kv_dtype = kv_name(options);
+  info->vocabulary_size = V;
+  info->max_context = options.max_context;
+  info->bytes_per_step = model.bytes_per_step();
+  info->weight_bytes = info->bytes_per_step + static_cast<int64_t>(model.embedding.bytes());
+}
 
 // To the present device: one rank's part, whose logits are a stretch of the vocabulary, or all.
 template <class A>

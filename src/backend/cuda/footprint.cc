@@ -1,10 +1,9 @@
 // The memory of the CUDA backend, worked out before it is made, from the same options: what each
 // part of it allocates, in the order of its members. Needs no CUDA toolkit.
+#include "backend/cuda/int4_shape.h"
 #include "backend/cuda/limits.h"
 #include "backend/cuda/shard.h"
-#include "kernels/pack_int4.h"
 #include "kernels/sample_types.h"
-#include "model/int4_rows.h"
 
 namespace pf {
 namespace {
@@ -13,13 +12,7 @@ using Tensors = std::initializer_list<const Tensor*>;
 
 // Rows below each other, in 16 bits or packed as gemm_int4 reads them (upload_model.cc).
 int64_t matrix_bytes(Tensors tensors, bool int4, int int4_group) {
-  kernels::Int4Shape shape;
-  shape.K = (*tensors.begin())->cols();
-  shape.group = int4_group_of(int4_group, std::span(tensors.begin(), tensors.size()));
-  for (const Tensor* t : tensors) {
-    shape.N += t->rows();
-    shape.has_min |= t->type != TensorType::kQ4_0;
-  }
+  const auto shape = int4_shape_of(std::span(tensors.begin(), tensors.size()), int4_group);
   return int4 ? kernels::packed_int4_bytes(shape) : 2 * shape.N * shape.K;
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "backend/cuda/int4_shape.h"
 #include "backend/cuda/limits.h"
 #include "backend/cuda/shard.h"
 #include "backend/draft_levels.h"
-#include "model/int4_rows.h"
 
 namespace pf {
 
@@ -64,13 +64,8 @@ void LaunchList::begin_pass(const Batch& batch, int64_t T, int64_t R) {
 }
 
 LaunchCost LaunchList::product(int64_t T, Tensors tensors, OutputBytes out) const {
-  Int4Shape w;
-  w.K = (*tensors.begin())->cols();
-  w.group = int4_group_of(model_.config.int4_group, std::span(tensors.begin(), tensors.size()));
-  for (const Tensor* t : tensors) {
-    w.N += t->rows();
-    w.has_min |= t->type != TensorType::kQ4_0;
-  }
+  const Int4Shape w =
+      int4_shape_of(std::span(tensors.begin(), tensors.size()), model_.config.int4_group);
   return options_.int4 ? gemm_int4_cost(T, w, out) : gemm_fp16_cost(T, w.N, w.K, out);
 }
 

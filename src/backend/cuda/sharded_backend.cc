@@ -29,12 +29,7 @@ class ShardedBackend final : public Backend {
             stream()) {
     const CudaRank<A>& zero = forward_.first();
     info_.device = names_of(options.n_devices);
-    info_.dtype = weights_name(options);
-    info_.kv_dtype = kv_name(options);
-    info_.vocabulary_size = head_rows;
-    info_.max_context = options.max_context;
-    info_.bytes_per_step = zero.model.bytes_per_step();
-    info_.weight_bytes = info_.bytes_per_step + static_cast<int64_t>(zero.model.embedding.bytes());
+    set_info(zero.model, options, head_rows, &info_);
     info_.kv_bytes = zero.forward.kv_bytes();
     info_.scratch_bytes = forward_.scratch_bytes() + judge_.scratch_bytes();
   }

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "backend/cuda/cuda_heads.h"
-#include "model/int4_rows.h"
+#include "backend/cuda/int4_shape.h"
 
 namespace pf {
 namespace {
@@ -83,15 +83,11 @@ std::vector<A> convert_rows(const MergedRows& rows, ThreadPool& pool) {
   return out;
 }
 
-// The same packed for gemm_int4. Minimums everywhere as soon as one tensor has some.
+// The same packed for gemm_int4.
 class Int4Packer {
  public:
-  Int4Packer(const MergedRows& rows, int int4_group) : rows_(rows) {
-    shape_.K = rows.K();
-    shape_.N = rows.N();
-    shape_.group = int4_group_of(int4_group, rows.tensors());
-    for (const Tensor* t : rows.tensors()) shape_.has_min |= t->type != TensorType::kQ4_0;
-  }
+  Int4Packer(const MergedRows& rows, int int4_group)
+      : rows_(rows), shape_(int4_shape_of(rows.tensors(), int4_group)) {}
   const kernels::Int4Shape& shape() const { return shape_; }
 
   Result<std::vector<std::byte>> pack(ThreadPool& pool) const {
@@ -128,7 +124,7 @@ class Int4Packer {
   }
 
   const MergedRows& rows_;
-  kernels::Int4Shape shape_;
+  const kernels::Int4Shape shape_;
 };
 
 // How matrices are held: in 16 bits, or in 4 and groups of ModelConfig::int4_group.
