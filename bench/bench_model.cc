@@ -160,7 +160,17 @@ Result<Model> synthetic_model(const std::string& name, CpuOptions::Weights weigh
 Result<Model> open_model(const std::string& name_or_path, CpuOptions::Weights weights) {
   for (const Shape& s : kShapes)
     if (name_or_path == s.name) return synthetic_model(name_or_path, weights, 1);
-  return load_model(name_or_path);
+  Result<Model> model = load_model(name_or_path);
+  if (!model.ok()) return model;
+  if (Status s = check_stands_alone(*model); !s.ok()) return s.within(name_or_path);
+  return model;
+}
+
+Status check_model(const std::string& name_or_path) {
+  for (const Shape& s : kShapes)
+    if (name_or_path == s.name) return {};
+  Result<Model> model = open_model(name_or_path, CpuOptions::Weights::kBf16);
+  return model.ok() ? Status() : model.status();
 }
 
 std::string short_name(const std::string& name_or_path) {

@@ -21,6 +21,10 @@ Result<Model> synthetic_model(const std::string& name, CpuOptions::Weights weigh
 // A synthetic model by name, else the file or folder of that path. Errors name it.
 Result<Model> open_model(const std::string& name_or_path, CpuOptions::Weights weights);
 
+// Whether it is there and can run by itself, at the price of its header: for those who measure
+// something else first.
+Status check_model(const std::string& name_or_path);
+
 // What tables call it: the synthetic name, or the file's without folder and ending.
 std::string short_name(const std::string& name_or_path);
 

@@ -4,10 +4,12 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/files.h"
 #include "bench/decode.h"
 #include "bench/kernels.h"
 #include "bench/serve.h"
 #include "bench/speculation.h"
+#include "cli/parse_value.h"
 
 namespace pf {
 namespace {
@@ -27,6 +29,10 @@ void Output::declare(CLI::App* command) {
       ->type_name("FILE")
       ->group("Output");
   command->add_flag("--strict", strict, "Exit with 1 when a goal is missed")->group("Output");
+}
+
+Status Output::check() const {
+  return json.empty() ? Status() : check_can_write(json).within("--json");
 }
 
 int Output::finish(const Result<Report>& report) const {
@@ -59,7 +65,8 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
       ->type_name("PATH");
   command->add_option("--dtype", o->kernels.dtypes, "Of the weights [bf16,int8,int4]")
       ->delimiter(',')
-      ->type_name("{bf16,int8,int4,fp32}");
+      ->type_name("{bf16,int8,int4,fp32}")
+      ->check(CLI::IsMember({"bf16", "int8", "int4", "fp32"}).description(""));
   command->add_option("--threads", o->kernels.threads, "[1 and the CPUs]")
       ->delimiter(',')
       ->type_name("N,N")
@@ -68,7 +75,7 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
       ->add_option("--part", o->kernels.parts,
                    "What to measure [products,attention,rows,step,length,kv,growth]")
       ->delimiter(',')
-      ->type_name("NAME,NAME")
+      ->type_name("{products,attention,rows,step,length,kv,growth}")
       ->check(CLI::IsMember({"products", "attention", "rows", "step", "length", "kv", "growth"})
                   .description(""));
   command->add_option("--m", o->kernels.rows, "Rows, or sequences, of a step [1..16 and 512]")
@@ -94,6 +101,7 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
         if (command->count("--slice-ms") == 0) k.protocol.slice_s = 2e-4;
         k.probe_bytes = size_t{32} << 20;
       }
+      if (Status s = o->output.check(); !s.ok()) return refuse(s);
       return o->output.finish(bench_kernels(k));
     };
   });
@@ -141,6 +149,7 @@ void declare_decode(CLI::App* app, BenchRun* run) {
         o->decode.protocol = {2, 2e-4};
         o->decode.probe_bytes = size_t{32} << 20;
       }
+      if (Status s = o->output.check(); !s.ok()) return refuse(s);
       return o->output.finish(bench_decode(o->decode));
     };
   });
@@ -181,6 +190,7 @@ void declare_speculation(CLI::App* app, BenchRun* run) {
   command->add_option("--temperature", s.temperature, "> 0: with a seed [0]")
       ->check(CLI::Range(0.0, 100.0).description(""));
   command->add_option("--dtype", s.dtype, "Of the model [bf16]")
+      ->type_name("{bf16,int8,int4}")
       ->check(CLI::IsMember({"bf16", "int8", "int4"}).description(""));
   command->add_option("--threads", s.threads, "[the CPUs]")
       ->check(CLI::Range(1, 1024).description(""));
@@ -202,6 +212,7 @@ void declare_speculation(CLI::App* app, BenchRun* run) {
         if (prompts->count() == 0) s.n_prompts = 1;
         if (tokens->count() == 0) s.max_tokens = 16;
       }
+      if (Status bad = o->output.check(); !bad.ok()) return refuse(bad);
       return o->output.finish(bench_speculation(s));
     };
   });
@@ -217,7 +228,9 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
   CLI::App* command = app->add_subcommand("serve", "Load on a running server over gRPC");
   auto one_of = [&](const char* name, std::string& field, std::vector<std::string> names,
                     const char* help) {
-    command->add_option(name, field, help)->check(CLI::IsMember(names).description(""));
+    command->add_option(name, field, help)
+        ->type_name("{" + join_list(names) + "}")
+        ->check(CLI::IsMember(names).description(""));
   };
   command->add_option("--target", s.target, "[127.0.0.1:50051]")->type_name("HOST:PORT");
   one_of(
@@ -263,7 +276,13 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
   command->add_option("--html", s.html, "A page with plots, complete in itself")
       ->type_name("FILE")
       ->group("Output");
-  command->callback([o, run] { *run = [o] { return o->output.finish(bench_serve(o->serve)); }; });
+  command->callback([o, run] {
+    *run = [o] {
+      Status s = o->output.check();
+      if (s.ok() && !o->serve.html.empty()) s = check_can_write(o->serve.html).within("--html");
+      return s.ok() ? o->output.finish(bench_serve(o->serve)) : refuse(s);
+    };
+  });
 }
 
 void declare_worker(CLI::App* app, BenchRun* run) {

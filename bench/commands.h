@@ -25,6 +25,7 @@ struct Output {
   std::string json;
   bool strict = false;
   void declare(CLI::App* command);
+  Status check() const;  // that it can be written: before anything is measured
   int finish(const Result<Report>& report) const;
 };
 

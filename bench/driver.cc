@@ -75,6 +75,7 @@ Result<std::unique_ptr<Driver>> Driver::create(EngineOptions options, std::span<
 Driver::Driver(EngineParts parts)
     : pool_(std::move(parts.pool)),
       max_context_(parts.step.max_context),
+      kv_(parts.step.kv),
       max_num_seqs_(parts.step.scheduler.max_num_seqs),
       step_(std::make_unique<Step>(std::move(parts.step), clock_, &inbox_, &outbox_)) {}
 

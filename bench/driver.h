@@ -56,6 +56,11 @@ class Driver {
   Backend& target() { return step_->target(); }
   ThreadPool& pool() { return *pool_; }
   int64_t max_context() const { return max_context_; }
+  // KV blocks that hold so many tokens, and all of them.
+  int64_t n_kv_blocks(int64_t n_tokens) const {
+    return (n_tokens + kv_.block_tokens - 1) / kv_.block_tokens;
+  }
+  int64_t n_kv_blocks() const { return kv_.n_blocks; }
   int32_t vocabulary_size() const {
     return static_cast<int32_t>(step_->target().info().vocabulary_size);
   }
@@ -71,6 +76,7 @@ class Driver {
   BoundedQueue<std::unique_ptr<Request>> inbox_{4096};
   BoundedQueue<Event> outbox_{1 << 16};
   int64_t max_context_;
+  KvCache::Options kv_;
   int32_t max_num_seqs_;
   std::unique_ptr<Step> step_;
   uint64_t first_ticket_ = 1, next_ticket_ = 1;

@@ -76,6 +76,10 @@ Result<Report> bench_kernels(const KernelsOptions& asked) {
     o.rows = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 512};
     if (o.quick) o.rows = {1, 4, 8, 12, 512};
   }
+  const bool models = wants(o, "products") || wants(o, "attention") || wants(o, "rows") ||
+                      wants(o, "step") || wants(o, "length");
+  for (const std::string& model : models ? o.models : std::vector<std::string>{})
+    if (Status s = check_model(model); !s.ok()) return s;
   Report report("kernels");
   report.head()["kernels"] = choose_kernels("")->name;
   report.head()["rounds"] = o.protocol.n_rounds;
@@ -89,8 +93,6 @@ Result<Report> bench_kernels(const KernelsOptions& asked) {
     bool pinned = pin_threads(*pools.back(), cpus);
     report_probes(memory, *pools.back(), pinned, o.protocol, &report);
   }
-  bool models = wants(o, "products") || wants(o, "attention") || wants(o, "rows") ||
-                wants(o, "step") || wants(o, "length");
   for (const std::string& model : models ? o.models : std::vector<std::string>{})
     for (const std::string& dtype : o.dtypes)
       if (Status s = bench_model(o, model, dtype, memory, pools, &report); !s.ok()) return s;

@@ -1,11 +1,15 @@
 #include "bench/serve_prompts.h"
 
 #include <algorithm>
-#include <fstream>
+#include <sstream>
+
+#include "base/files.h"
 
 namespace pf {
 
 namespace wire = pilotfish::v1;
+
+constexpr size_t kMaxPromptsBytes = size_t{256} << 20;
 
 std::string sonnet_prompt(std::span<const CountedLine> lines, int n_prefix_tokens, int n_tokens,
                           std::mt19937_64* rng) {
@@ -66,11 +70,13 @@ std::vector<uint32_t> ServePrompts::random_ids(int n) {
 }
 
 Result<std::vector<std::string>> lines_of(const std::string& flag, const std::string& path) {
-  std::ifstream file(path);
+  Result<std::string> text = read_whole_file(path, kMaxPromptsBytes);
+  if (!text.ok()) return text.status().within(flag);
+  std::istringstream file(*text);
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);)
     if (!line.empty()) lines.push_back(line);
-  if (lines.empty()) return invalid(flag + " " + path + " cannot be read, or is empty");
+  if (lines.empty()) return invalid(flag + ": " + path + ": has no line");
   return lines;
 }
 

@@ -306,6 +306,10 @@ Result<Report> bench_speculation(const SpeculationOptions& o) {
   if (Result<CpuOptions::Weights> known = weights_of(o.dtype); !known.ok()) return known.status();
   Result<PromptSet> prompts = read_prompts(o.prompts_file, o.model, o.kinds, o.n_prompts);
   if (!prompts.ok()) return prompts.status();
+  for (const std::string& drafters :
+       is_synthetic(o.model) ? std::vector<std::string>{} : o.drafters)
+    if (Result<MemoryFigures> fits = plan_engine(engine_options(o, drafters)); !fits.ok())
+      return fits.status().within("--drafters " + drafters);
   Result<std::unique_ptr<Driver>> plain = Driver::create(engine_options(o, "off"), cpus);
   if (!plain.ok()) return plain.status();
   return SpeculationBench(o, prompts.take(), plain.take()).run(cpus);

@@ -1,9 +1,9 @@
 #include "bench/speculation_prompts.h"
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 
+#include "base/files.h"
 #include "bench/bench_model.h"
 #include "bench/report.h"
 #include "cli/load_text.h"
@@ -31,9 +31,10 @@ std::vector<int32_t> end_ids_of(const ModelText& model) {
 }
 
 Result<Json> read_json(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) return invalid(file + " cannot be read; give --prompts-file, or run from the clone");
-  Json json = Json::parse(in, nullptr, false);
+  Result<std::string> text = read_whole_file(file, size_t{256} << 20);
+  if (!text.ok())
+    return invalid(text.status().message() + "; give --prompts-file, or run from the clone");
+  Json json = Json::parse(*text, nullptr, false);
   if (!json.is_object() || json.empty())
     return invalid(file + " is no JSON object of lists of prompts");
   return json;
