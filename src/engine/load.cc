@@ -172,7 +172,7 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const OpenModels& 
                                                             : Acceptance::kRejection;
   step->dynamic_alpha = o.alpha <= 0;
   step->policy.alpha = o.alpha > 0 ? o.alpha : 1;
-  step->alpha.smoothing = o.alpha_smoothing;
+  step->alpha = o.dynamic_alpha;
 }
 
 Result<MemoryPlan> plan_with(const EngineOptions& o, const OpenModels& models, int64_t bytes) {

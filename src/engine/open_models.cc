@@ -14,6 +14,9 @@ Status check_options(const EngineOptions& o) {
     return invalid("--max-num-batched-tokens " + std::to_string(o.max_num_batched_tokens) +
                    " is below --max-num-seqs " + std::to_string(o.max_num_seqs) +
                    ": every running sequence needs a row");
+  if (o.dynamic_alpha.least > o.dynamic_alpha.most)
+    return invalid("--alpha-min " + std::to_string(o.dynamic_alpha.least) +
+                   " is above --alpha-max " + std::to_string(o.dynamic_alpha.most));
   int32_t nodes = std::max(
       o.speculation_tree_nodes,
       DraftShape{o.speculation_tree}.nodes(static_cast<int32_t>(o.speculation_tree.size())));

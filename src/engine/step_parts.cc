@@ -39,8 +39,10 @@ int64_t Step::n_allowed(const Sequence& s) const {
 
 AcceptPolicy Step::policy_of(const Request& r) const {
   const SpeculationParams& p = r.speculation;
-  if (!p.auto_acceptance || parts_.has_policy) {
-    AcceptPolicy policy = p.auto_acceptance ? parts_.policy : p.policy;
+  using Rule = SpeculationParams::Rule;
+  bool servers = p.rule == Rule::kServer && parts_.has_policy;
+  if (servers || p.rule == Rule::kNamed) {
+    AcceptPolicy policy = servers ? parts_.policy : p.policy;
     bool threshold =
         policy.rule == Acceptance::kThreshold || policy.rule == Acceptance::kThresholdLiteral;
     if (!threshold || p.has_alpha) return policy;

@@ -211,7 +211,7 @@ TEST(Control, DynamicAlphaReachesTheRule) {
     Harness h(o);
     auto r = h.request(prompt_of(20, 1), 100);
     r->sampling.temperature = 0.9f;
-    r->speculation.auto_acceptance = false;
+    r->speculation.rule = SpeculationParams::Rule::kNamed;
     r->speculation.policy.rule = Acceptance::kThreshold;
     r->speculation.dynamic_alpha = by_request;
     uint64_t t = h.submit(std::move(r));
@@ -230,7 +230,7 @@ TEST(Control, DynamicAlphaReachesTheRule) {
 TEST(Control, AnAlphaOfTheRequestsOwnIsNotTouched) {
   Harness h({.draft_agreement = 20, .k = 2, .dynamic_alpha = true});
   auto r = h.request(prompt_of(20, 1), 30);
-  r->speculation.auto_acceptance = false;
+  r->speculation.rule = SpeculationParams::Rule::kNamed;
   r->speculation.policy.rule = Acceptance::kThreshold;
   r->speculation.policy.alpha = 0.9f;
   r->speculation.has_alpha = true;

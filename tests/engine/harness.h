@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/hash_model.h"
@@ -49,6 +50,7 @@ struct HarnessOptions {
   float draft_temperature = -1;
   DraftLengthOptions length = {};
   bool dynamic_alpha = false;
+  std::optional<AcceptPolicy> policy = {};  // the server's own rule; none: auto
   // Microseconds of a pass by its rows; none: passes take no time.
   std::function<int64_t(int32_t)> target_us = {}, draft_us = {}, large_us = {};
 };
@@ -131,6 +133,8 @@ class Harness {
         parts.length.cost_ratios.push_back(copies ? 0.002f : 0.1f);
       }
     parts.dynamic_alpha = o.dynamic_alpha;
+    parts.has_policy = o.policy.has_value();
+    if (o.policy) parts.policy = *o.policy;
     if (o.target_us) target->on_pass = takes(options.target_us);
     if (o.draft_us && draft != nullptr) draft->on_pass = takes(options.draft_us);
     step = std::make_unique<Step>(std::move(parts), clock, &inbox, &outbox);

@@ -95,6 +95,18 @@ TEST(LoadTrees, OnesThatNoStepHasRoomForAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("--speculation-tree: 64 nodes and their root"));
 }
 
+TEST(LoadAlpha, ARangeWithoutNumbersIsRefused) {
+  EngineOptions o;
+  o.device = "cpu";
+  o.model = "/nowhere";
+  o.dynamic_alpha.least = 0.7;
+  o.dynamic_alpha.most = 0.6;
+  EXPECT_THAT(load_engine(o).status().message(),
+              HasSubstr("--alpha-min 0.700000 is above --alpha-max 0.600000"));
+  o.dynamic_alpha.most = 0.7;
+  EXPECT_THAT(load_engine(o).status().message(), HasSubstr("/nowhere"));
+}
+
 struct Texts {
   std::map<uint64_t, std::vector<int32_t>> texts;
   int64_t drafted = 0, accepted = 0;
