@@ -127,10 +127,6 @@ Status add_drafters(const Loading& loading, EngineParts* parts) {
       add(std::make_unique<NgramDrafter>(min_match));
     else if (name == "suffix")
       add(std::make_unique<SuffixDrafter>(min_match));
-    else if (name == "lookahead" && loading.models.device == Device::kCuda)
-      s = invalid(
-          "--speculation lookahead: the CUDA kernels do not tell it what the model says "
-          "behind its guesses; use --device cpu");
     else if (name == "lookahead")
       add(std::make_unique<LookaheadDrafter>());
     else if (name == "cascade")

@@ -68,7 +68,7 @@ int64_t judge_bytes(const ModelShape& m, const CudaOptions& o) {
   const int64_t chunk = o.head_chunk_rows;
   const auto row = static_cast<int64_t>(sizeof(kernels::RowLaw) + sizeof(kernels::Accepted) +
                                         kMaxListedTop * sizeof(kernels::TokenValue));
-  return static_cast<int64_t>(kJudgeStaging) + chunk * (row + 4 * m.V);
+  return static_cast<int64_t>(kJudgeStaging + alignof(kernels::RowLaw)) + chunk * (row + 4 * m.V);
 }
 
 int64_t draft_bytes(const ModelShape& m, const CudaOptions& o) {
