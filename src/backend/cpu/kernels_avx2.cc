@@ -18,6 +18,12 @@
 namespace pf {
 namespace {
 
+// More rows of floats than two fill the processor's window, so that it sees few lines of weights
+// ahead: every line is asked for, into the second-level cache (measured on Zen 4; it slows down
+// ints, whose arithmetic takes longer than their bytes).
+constexpr int kFewRows = 2;
+constexpr int64_t kAheadBytes = 16 << 10;
+
 inline __m256i load(const std::byte* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
@@ -48,6 +54,8 @@ void gemm_float(const GemmArgs& a) {
   PF_UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
   const std::byte *w = a.weights, *x = a.rows;
   for (int64_t k = 0; k < a.n_steps; ++k, w += 64, x += 4 * M) {
+    if constexpr (M > kFewRows)
+      _mm_prefetch(reinterpret_cast<const char*>(w + kAheadBytes), _MM_HINT_T1);
     __m256i tile[2] = {load(w), load(w + 32)};
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m256i row = broadcast(x + 4 * m);
