@@ -84,6 +84,9 @@ struct AttendArgs {
   const void* const* keys;
   const void* const* values;  // [groups]: [16][D], with int8 f32 scales [16] behind
   int64_t n_keys;             // what stands beyond it in the last group is read and left out
+  // [groups]: what is read next, to be asked for line by line while the keys are read. A group that
+  // lies alone takes the memory longer to find than to deliver.
+  const void *const *next_keys, *const *next_values;
 };
 inline constexpr int64_t kKeyTile = 64;  // keys whose softmax is folded at once
 inline constexpr int64_t kKeyGroup = 16;
