@@ -337,6 +337,39 @@ TEST(Gemm, RandomShapesKeepTheBitsOfOneRowAndOneThread) {
   }
 }
 
+// A row that holds NaN or infinity says so in every product, also where activations become
+// integers, which have no sign for it; its neighbours keep their bits. Values too small for a scale
+// are 0.
+TEST(Gemm, WhatIsNotFiniteStaysSoAndInItsRow) {
+  ThreadPool pool(1);
+  for (const CpuKernels* kernels : all_kernels())
+    for (WeightFormat format : kFormats) {
+      SCOPED_TRACE(std::string(kernels->name) + " format " +
+                   std::to_string(static_cast<int>(format)));
+      const int64_t n = 17, k = 128, m = 3;
+      Matrix matrix = matrix_for(format, n, k, 5);
+      const Tensor* tensors[] = {&matrix.tensor};
+      auto w = pack_matrix(tensors, format, pool);
+      ASSERT_TRUE(w.ok());
+      std::vector<float> x = random_matrix(m, k, 6).values;
+      const std::vector<float> sound = multiply_all(*kernels, *w, x, m, 1);
+      for (float ill : {NAN, INFINITY, -INFINITY}) {
+        std::vector<float> poisoned = x;
+        poisoned[static_cast<size_t>(k + 77)] = ill;
+        std::vector<float> y = multiply_all(*kernels, *w, poisoned, m, 1);
+        for (int64_t i = 0; i < n; ++i) {
+          EXPECT_FALSE(std::isfinite(y[static_cast<size_t>(n + i)])) << ill << " column " << i;
+          EXPECT_EQ(y[static_cast<size_t>(i)], sound[static_cast<size_t>(i)]);
+          EXPECT_EQ(y[static_cast<size_t>(2 * n + i)], sound[static_cast<size_t>(2 * n + i)]);
+        }
+      }
+      for (float tiny : {0.0f, 1e-42f, 1e-37f}) {
+        std::vector<float> faint(static_cast<size_t>(k), tiny);
+        for (float v : multiply_all(*kernels, *w, faint, 1, 1)) EXPECT_LT(std::fabs(v), 1e-34f);
+      }
+    }
+}
+
 TEST(Gemm, TensorsStandBelowEachOther) {
   ThreadPool pool(2);
   for (WeightFormat format : kFormats) {

@@ -33,14 +33,24 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   }
 }
 
-// The values of one step -> int8 with a scale: x ~ scale * q, |q| <= 127.
+// The values of one step -> int8 with a scale: x ~ scale * q, |q| <= 127. Where one is not finite
+// the scale is NaN, so that the row's products are.
 template <WeightFormat F>
 inline void quantize_step(const float* x, int64_t n, int m, int M, std::byte* step) {
   constexpr int kWidth = step_width(F), kQuads = kWidth / 4;
-  float v[kWidth], max = 0;
+  float v[kWidth];
+  uint32_t most = 0;  // magnitudes stand in this order as integers too, NaN above all
   for (int i = 0; i < kWidth; ++i) v[i] = i < n ? x[i] : 0.0f;
-  for (int i = 0; i < kWidth; ++i) max = std::fabs(v[i]) > max ? std::fabs(v[i]) : max;
-  float scale = max / 127.0f, inverse = max > 0 ? 127.0f / max : 0.0f;
+  for (int i = 0; i < kWidth; ++i) {
+    uint32_t magnitude = std::bit_cast<uint32_t>(v[i]) & 0x7fffffffu;
+    most = magnitude > most ? magnitude : most;
+  }
+  float max = std::bit_cast<float>(most), scale = max / 127.0f;
+  if (most >= 0x7f800000u) {
+    scale = std::numeric_limits<float>::quiet_NaN();
+    for (float& each : v) each = 0;
+  }
+  float inverse = max >= 0x1p-100f ? 127.0f / max : 0.0f;  // below, 127 / max would overflow
   int8_t q[kWidth];
   int32_t sum = 0;
   for (int i = 0; i < kWidth; ++i) {
