@@ -6,6 +6,7 @@
 
 #include "bench/decode.h"
 #include "bench/kernels.h"
+#include "bench/length_rows.h"
 #include "bench/serve.h"
 #include "bench/speculation.h"
 
@@ -47,6 +48,7 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
   struct Options {
     KernelsOptions kernels;
     Output output;
+    std::string html;
     double slice_ms = 10;
   };
   auto o = std::make_shared<Options>();
@@ -84,6 +86,9 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
   CLI::Option* quick = command->add_flag(
       "--quick", o->kernels.quick, "Does it all run? Few and short rounds, small probes and sizes");
   o->output.declare(command);
+  command->add_option("--html", o->html, "The choice of draft length (part length) as plots")
+      ->type_name("FILE")
+      ->group("Output");
   command->callback([o, run, command, quick] {
     *run = [o, command, quick] {
       KernelsOptions& k = o->kernels;
@@ -94,7 +99,16 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
         if (command->count("--slice-ms") == 0) k.protocol.slice_s = 2e-4;
         k.probe_bytes = size_t{32} << 20;
       }
-      return o->output.finish(bench_kernels(k));
+      Result<Report> report = bench_kernels(k);
+      if (report.ok()) {
+        const Json all = report->json();
+        std::vector<Plot> plots =
+            length_plots(all["sections"].value("draft length", Json::array()));
+        if (Status s = write_page(o->html, "pilotfish-bench kernels", report->head(), plots);
+            !s.ok())
+          return refuse(s);
+      }
+      return o->output.finish(report);
     };
   });
 }

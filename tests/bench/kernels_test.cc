@@ -41,7 +41,10 @@ class BenchProgram : public testing::Test {
 };
 
 TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
-  ASSERT_EQ(bench("kernels --quick --model tiny --threads 1,2 --json " + in("j"), in("out")), 0)
+  ASSERT_EQ(
+      bench("kernels --quick --model tiny --threads 1,2 --json " + in("j") + " --html " + in("h"),
+            in("out")),
+      0)
       << said();
   std::ifstream file(in("j"));
   Json j = Json::parse(file);
@@ -58,6 +61,20 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
   EXPECT_EQ(j["sections"]["step"].size(), 3u * 2 * (4 + 3));  // m = 1, 4, 8, 12 and 4, 8, 12
   EXPECT_EQ(j["sections"]["step host time"].size(), 2u * 4);
   EXPECT_EQ(j["sections"]["kv"].size(), 4u);
+  // A diagram for each dtype, number of threads and draft cost, of 2 batches and 6 acceptances.
+  std::vector<Plot> plots = length_plots(j["sections"]["draft length"]);
+  ASSERT_EQ(plots.size(), j["sections"]["draft length"].size() / (2 * 6));
+  for (const Plot& plot : plots) {
+    ASSERT_EQ(plot.series.size(), 4u);
+    for (const Series& s : plot.series) EXPECT_EQ(s.points.size(), 6u);
+  }
+  const Json& line = j["sections"]["draft length"][3];  // one sequence, acceptance .6
+  EXPECT_EQ(plots[0].series[0].points[3], std::make_pair(0.6, line["over K = 0"].get<double>()));
+  EXPECT_NEAR(plots[0].series[1].points[3].second * line["over best K"].get<double>(),
+              plots[0].series[0].points[3].second, 1e-12);
+  std::ifstream page(in("h"));
+  std::string html{std::istreambuf_iterator<char>(page), {}};
+  EXPECT_THAT(html, testing::HasSubstr("Draft length, tiny, bf16, 1 threads"));
   for (const Json& line : j["sections"]["kv"]) {
     // The last token is not in K and V yet; completions that say the same share their full blocks.
     EXPECT_LE(line["blocks held / needed"], line["K"] == 0 ? 1.0 : 1.03) << line;
