@@ -203,6 +203,14 @@ TEST(LoadDrafts, PaddedVocabulariesWork) {
   }
 }
 
+TEST(LoadDrafts, OneWithoutATokenizerIsTakenAtItsNumbersAndSaysSo) {
+  Pair pair(same(kV));
+  pair.options.drafts[0].tokens = Tokens::kUnknown;
+  Texts texts = expect_lossless(pair);
+  EXPECT_EQ(texts.accepted, texts.drafted);
+  EXPECT_THAT(all(texts.notes), HasSubstr("its 40 tokens are taken for the target's"));
+}
+
 // The same model under other token ids; tokens below n_missing have no partner and are spelled.
 DraftVocabulary permuted(int32_t n_missing, std::vector<int32_t>* from) {
   DraftVocabulary v;
