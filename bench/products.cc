@@ -75,7 +75,7 @@ class Product {
   Matrices matrices_;
   int64_t m_, width_ = 0;
   size_t piece_, next_ = 0;                                  // matrices of one piece
-  std::map<std::pair<int64_t, WeightFormat>, Buffer> rows_;  // by k
+  std::map<std::pair<int64_t, WeightFormat>, Buffer> rows_;  // by k and format
   Buffer out_;
 };
 
