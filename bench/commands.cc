@@ -68,10 +68,12 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
       ->check(CLI::Range(1, 1024).description(""));
   command
       ->add_option("--part", o->kernels.parts,
-                   "What to measure [products,attention,rows,step,length,kv,growth]")
+                   "What to measure [products,attention,rows,step,length,kv,growth]; groups: INT4 "
+                   "groups of 128 over blocks of 32, needs --dtype int4")
       ->delimiter(',')
       ->type_name("NAME,NAME")
-      ->check(CLI::IsMember({"products", "attention", "rows", "step", "length", "kv", "growth"})
+      ->check(CLI::IsMember(
+                  {"products", "groups", "attention", "rows", "step", "length", "kv", "growth"})
                   .description(""));
   command->add_option("--m", o->kernels.rows, "Rows, or sequences, of a step [1..16 and 512]")
       ->delimiter(',')

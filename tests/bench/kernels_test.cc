@@ -99,6 +99,24 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
     EXPECT_TRUE(ids.contains(id)) << id;
 }
 
+TEST_F(BenchProgram, GroupsOf128StandBesideBlocksOf32) {
+  ASSERT_EQ(bench("kernels --quick --part groups --dtype int4 --model smollm2-135m --threads 1 "
+                  "--m 1,5 --json " +
+                      in("j"),
+                  in("out")),
+            0)
+      << said();
+  std::ifstream file(in("j"));
+  Json j = Json::parse(file);
+  ASSERT_EQ(j["sections"]["groups"].size(), 2u);
+  for (const Json& line : j["sections"]["groups"]) {
+    // Of widths 576 and 1536 the second has groups: 36 tiles of `down` in each of 30 layers.
+    EXPECT_NEAR(line["MB by 32"].get<double>() - line["MB by 128"].get<double>(),
+                1e-6 * 30 * 36 * 12 * (4 * 320 - 1088), 1e-9);
+    EXPECT_GT(line["T(128)/T(32)"]["median"].get<double>(), 0.0) << line;
+  }
+}
+
 TEST_F(BenchProgram, QuickSpeculationLeavesACompleteJson) {
   std::ofstream(in("p")) << R"({"again": ["abcabcabcabcabcabc", "xyxyxyxyxyxyxyxy"]})";
   std::string model = " --quick --model tiny --prompts-file " + in("p") + " --threads 1 ";
