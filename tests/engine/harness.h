@@ -172,7 +172,7 @@ class Harness {
     d.plane = o.draft_in_tables ? 1 : -1;
     d.max_context = o.draft_context;
     d.windows = {o.window_tokens, o.draft_in_tables ? o.n_blocks : 0, o.n_window_blocks,
-                 o.block_tokens};
+                 o.block_tokens, o.prefix_caching};
     d.vocabulary = o.vocabulary;
     d.max_rows = o.max_num_batched_tokens;
     d.overlaps = o.overlaps;
