@@ -93,6 +93,9 @@ void Driver::collect(DriverRun* run, size_t* n_begun, size_t* n_ended) {
     for (const VerifiedRound& round : event->rounds) {
       ++run->n_rounds;
       run->n_drafted += round.n_drafted;
+      auto n = static_cast<size_t>(round.n_drafted);
+      run->rounds_of.resize(std::max(run->rounds_of.size(), n + 1), 0);
+      ++run->rounds_of[n];
       run->n_accepted += round.n_accepted;
       round.count_depths(&run->drafted_at, &run->accepted_at);
     }

@@ -32,6 +32,7 @@ struct DriverRun {
   int64_t n_drafted = 0, n_accepted = 0;
   int64_t n_rounds = 0;                          // target passes behind the prompts, by sequence
   std::vector<int64_t> drafted_at, accepted_at;  // by depth, the first at index 0
+  std::vector<int64_t> rounds_of;                // [n]: rounds with so many drafted tokens
   double draft_s = 0;                            // of all steps: the drafters' proposing
 
   int64_t n_decoded() const;  // tokens behind the first ones

@@ -19,6 +19,7 @@ namespace pf {
 namespace {
 
 constexpr int32_t kContext = 1024, kServerMost = 10;  // as the server's --num-speculative-tokens
+constexpr int32_t kLookaheadMost = 16;                // nodes of its own tree
 const std::vector<int> kSweepLengths = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16};
 
 std::vector<std::string> names_of(const std::string& list) {
@@ -40,7 +41,7 @@ EngineOptions engine_options(const SpeculationOptions& o, const std::string& dra
   auto wants = [&](const char* name) {
     return std::find(e.speculation.begin(), e.speculation.end(), name) != e.speculation.end();
   };
-  if (wants("model")) e.drafts.push_back({"", o.draft});
+  if (wants("model") || wants("cascade")) e.drafts.push_back({"", o.draft});
   if (wants("eagle")) e.drafts.push_back({"", o.head});
   if (wants("early-exit")) e.draft_layers = o.draft_layers;
   e.quantization = o.dtype == "bf16" ? "none" : o.dtype;
@@ -109,6 +110,8 @@ class SpeculationBench {
   void measure_verify_curve() {
     int most = kServerMost;
     for (int k : ks_) most = std::max(most, k);
+    for (const std::string& drafters : o_.drafters)
+      if (drafters.find("lookahead") != std::string::npos) most = std::max(most, kLookaheadMost);
     std::vector<Load> passes;
     for (int m = 2; m <= most + 1; ++m) passes.push_back(step_load(plain_->target(), 1, m - 1));
     auto rounds = alternate(o_.protocol, plain_->pool(), step_load(plain_->target(), 1, 0), passes);

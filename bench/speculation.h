@@ -15,8 +15,9 @@ struct SpeculationOptions {
   std::string prompts_file = "bench/prompts/speculation.json";   // {"kind": ["prompt", ...], ...}
   std::vector<std::string> kinds;                                // none: all of the file
   // Each as --speculation of the server: a name, or a list to choose among.
-  std::vector<std::string> drafters = {"ngram", "suffix",      "early-exit",   "eagle",
-                                       "model", "ngram,eagle", "suffix,eagle", "ngram,model"};
+  std::vector<std::string> drafters = {"ngram",        "suffix",     "lookahead", "early-exit",
+                                       "eagle",        "model",      "cascade",   "ngram,eagle",
+                                       "suffix,eagle", "ngram,model"};
   int draft_layers = 8;           // of "early-exit"
   std::vector<int> ks = {4, -1};  // drafted per round; -1: the server's own choice
   std::string dtype = "bf16";     // of the model

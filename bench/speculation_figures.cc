@@ -32,6 +32,7 @@ void SpeculationTally::add(const DriverRun& run) {
   n_rounds += run.n_rounds;
   add_to(&drafted_at, run.drafted_at);
   add_to(&accepted_at, run.accepted_at);
+  add_to(&rounds_of, run.rounds_of);
 }
 
 double SpeculationTally::accepted_length() const {
@@ -47,15 +48,6 @@ std::vector<double> SpeculationTally::acceptance() const {
   return rates;
 }
 
-std::vector<int64_t> SpeculationTally::rounds_by_length() const {
-  std::vector<int64_t> rounds = {n_rounds};
-  for (int64_t n : drafted_at) {
-    rounds.back() -= n;
-    rounds.push_back(n);
-  }
-  return rounds;
-}
-
 double SpeculationTally::mean_length() const {
   int64_t n = 0;
   for (int64_t d : drafted_at) n += d;
@@ -63,12 +55,11 @@ double SpeculationTally::mean_length() const {
 }
 
 double SpeculationTally::predicted_speedup(double c, std::span<const double> v) const {
-  std::vector<int64_t> rounds = rounds_by_length();
   double cost = 0;
-  for (size_t k = 0; k < rounds.size(); ++k) {
-    if (rounds[k] == 0) continue;
+  for (size_t k = 0; k < rounds_of.size(); ++k) {
+    if (rounds_of[k] == 0) continue;
     check(k < v.size(), "the verify curve is shorter than a draft");
-    cost += static_cast<double>(rounds[k]) * (static_cast<double>(k) * c + v[k]);
+    cost += static_cast<double>(rounds_of[k]) * (static_cast<double>(k) * c + v[k]);
   }
   return cost > 0 ? static_cast<double>(n_tokens) / cost : NAN;
 }

@@ -9,18 +9,19 @@
 
 namespace pf {
 
-// What came of the drafts of some answers, each by itself (batch 1) and with chains.
+// What came of the drafts of some answers, each by itself (batch 1). Of trees, a length is the
+// number of nodes.
 struct SpeculationTally {
   int64_t n_tokens = 0;                          // behind the first token of each answer
   int64_t n_rounds = 0;                          // target passes that gave them
   std::vector<int64_t> drafted_at, accepted_at;  // by depth, the first at index 0
+  std::vector<int64_t> rounds_of;                // [k]: rounds that drafted k tokens
 
   void add(const DriverRun& run);
 
   double accepted_length() const;          // E: tokens per round, the target's own one included
   std::vector<double> acceptance() const;  // by depth: kept of drafted
-  std::vector<int64_t> rounds_by_length() const;  // [k]: rounds that drafted k tokens
-  double mean_length() const;                     // drafted tokens per round
+  double mean_length() const;              // drafted tokens per round
   // E / (k c + v(k + 1)), where each round counts with the k that it had: tokens over what the
   // rounds cost in target steps. `c`: one drafted token; `v`[m - 1]: a pass of m rows, both over a
   // target step of one row. Requires: v covers the longest draft and one row more. No tokens: NaN.

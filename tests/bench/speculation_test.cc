@@ -27,6 +27,7 @@ SpeculationTally four_rounds() {
   t.n_rounds = 4;
   t.drafted_at = {4, 2};
   t.accepted_at = {3, 1};
+  t.rounds_of = {0, 2, 2};
   return t;
 }
 
@@ -34,7 +35,6 @@ TEST(SpeculationTally, CountsOfRounds) {
   SpeculationTally t = four_rounds();
   EXPECT_DOUBLE_EQ(t.accepted_length(), 2.5);
   EXPECT_THAT(t.acceptance(), ElementsAre(0.75, 0.5));
-  EXPECT_THAT(t.rounds_by_length(), ElementsAre(0, 2, 2));
   EXPECT_DOUBLE_EQ(t.mean_length(), 1.5);
   // 2 (0.1 + 1.2) + 2 (2 x 0.1 + 1.5) = 6 target steps for 10 tokens.
   double v[] = {1, 1.2, 1.5};
@@ -47,6 +47,7 @@ TEST(SpeculationTally, WithFixedLengthsIsTheFormula) {
   t.n_rounds = 7;
   t.drafted_at = {7, 7, 7};
   t.accepted_at = {6, 5, 3};
+  t.rounds_of = {0, 0, 0, 7};
   double v[] = {1, 1.02, 1.04, 1.06};
   EXPECT_DOUBLE_EQ(t.predicted_speedup(0.05, v), 3 / (3 * 0.05 + 1.06));
 }
@@ -57,10 +58,12 @@ TEST(SpeculationTally, AddsAnswersOfAnyDepth) {
   first.n_rounds = 2;
   first.drafted_at = {2};
   first.accepted_at = {1};
+  first.rounds_of = {0, 2};
   second.tokens = {{5, 6}};
   second.n_rounds = 1;
   second.drafted_at = {1, 1, 1};
   second.accepted_at = {0, 0, 0};
+  second.rounds_of = {0, 0, 0, 1};
   SpeculationTally t;
   t.add(first);
   t.add(second);
@@ -68,6 +71,20 @@ TEST(SpeculationTally, AddsAnswersOfAnyDepth) {
   EXPECT_EQ(t.n_rounds, 3);
   EXPECT_THAT(t.drafted_at, ElementsAre(3, 1, 1));
   EXPECT_THAT(t.accepted_at, ElementsAre(1, 0, 0));
+  EXPECT_THAT(t.rounds_of, ElementsAre(0, 2, 0, 1));
+}
+
+// Seven nodes on two levels are seven rows of the target, not two: 3 / (7 x 0.01 + 1.2).
+TEST(SpeculationTally, ATreeCostsItsNodes) {
+  SpeculationTally t;
+  t.n_tokens = 6;
+  t.n_rounds = 2;
+  t.drafted_at = {6, 8};
+  t.accepted_at = {2, 2};
+  t.rounds_of = {0, 0, 0, 0, 0, 0, 0, 2};
+  double v[] = {1, 1, 1, 1, 1, 1, 1, 1.2};
+  EXPECT_DOUBLE_EQ(t.mean_length(), 7);
+  EXPECT_DOUBLE_EQ(t.predicted_speedup(0.01, v), 3 / 1.27);
 }
 
 TEST(SpeculationTally, OfNothingIsNoNumber) {

@@ -367,7 +367,10 @@ TEST_P(Lossless, SuffixWhenItMatchesElseModel) {
 }
 
 // A pass of the target takes 1 ms, of the drafts 0.03 and 0.3. Where the small one is nearly as
-// good as the large one it drafts; where it misses nearly always the large one does.
+// good as the large one it drafts: six tokens give 6.4 in 1.25 ms, the large one's 6.7 in 2.9.
+// Where it misses nearly always (1.06 in 1.05 ms) the large one does, once a text is known to be of
+// that kind: at even odds the small one's 3.7 tokens in 1.25 ms are the better try, so that a text
+// begins with a round or two of it. Of 200 tokens that is 2 of 30 rounds, and trials are as many.
 TEST_P(Lossless, ASmallAndALargeDraftByMeasuredGain) {
   for (bool easy : {true, false}) {
     Harness h({.draft_agreement = easy ? 62 : 2,
@@ -377,14 +380,17 @@ TEST_P(Lossless, ASmallAndALargeDraftByMeasuredGain) {
                .target_us = [](int32_t rows) { return 1000 + 10 * rows; },
                .draft_us = [](int32_t rows) { return 30 + rows / 4; },
                .large_us = [](int32_t rows) { return 300 + 2 * rows; }});
-    for (int32_t again = 0; again < 12; ++again) expect_plain(&h, 1, GetParam());
+    auto longer = [](Request* r) {
+      r->stop.max_new_tokens = 200;
+      r->stop.end_ids.clear();
+    };
+    expect_plain(&h, 1, GetParam(), longer);
     std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
     EXPECT_GT(rounds[0], 0);
-    if (!easy) {
-      EXPECT_GT(rounds[1], 0) << "it was tried, and stayed";
-    }
-    if (GetParam().temperature > 0 || GetParam().penalties) continue;  // kept less often
-    EXPECT_GT(rounds[easy ? 0 : 1], 3 * rounds[easy ? 1 : 0]) << (easy ? "easy" : "hard");
+    for (int32_t again = 0; again < 6; ++again) expect_plain(&h, 1, GetParam(), longer);
+    for (size_t d : {0, 1}) rounds[d] = h.step->snapshot().rounds_per_drafter[d] - rounds[d];
+    EXPECT_GT(rounds[easy ? 0 : 1], 4 * rounds[easy ? 1 : 0])
+        << (easy ? "easy" : "hard") << ": " << rounds[0] << " and " << rounds[1];
   }
 }
 
