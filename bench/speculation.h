@@ -32,7 +32,9 @@ struct SpeculationOptions {
 // What speculation gives on real prompts, one answer at a time, each beside answers without drafts
 // (K = 0, an engine of its own that knows no drafter) in alternation: acceptance, tokens per round,
 // draft cost c and verify curve v measured apart from them, the speed-up, and how much of what the
-// formula promises of a, c and v is had (PERFORMANCE, C5). A round whose two answers with K = 0
+// formula promises of a, c and v is had (PERFORMANCE, C5; with what drafters cost whether they
+// draft or not: hidden states to take in, a prompt to catch up with). "rounds" says part by part
+// where time goes that the formula does not know of. A round whose two answers with K = 0
 // differ by more than 10 % is dropped and counted. Texts must be equal to those of K = 0.
 Result<Report> bench_speculation(const SpeculationOptions& options);
 

@@ -133,6 +133,15 @@ TEST_F(BenchProgram, QuickSpeculationLeavesACompleteJson) {
     EXPECT_EQ(line["equal texts"], 2) << "speculation changed a text: " << line;
     EXPECT_GE(line["tokens/round"], 1.0) << line;
   }
+  ASSERT_EQ(j["sections"]["rounds"].size(), 2u);
+  for (const Json& line : j["sections"]["rounds"]) {
+    if (line["rounds"] == 0 || line["k c + v"].is_null()) continue;  // it was never steady
+    double sum = 0;
+    for (const char* part : {"k c + v", "propose", "verify", "upkeep", "host"})
+      sum += line[part].get<double>();
+    EXPECT_NEAR(sum, line["a round"].get<double>(), 1e-6) << line;
+    EXPECT_EQ(line["upkeep"], 0) << "n-grams have none";
+  }
   std::set<std::string> ids;
   for (const Json& goal : j["goals"]) ids.insert(goal["id"]);
   for (const char* id :
