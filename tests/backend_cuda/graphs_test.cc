@@ -4,6 +4,7 @@
 
 #include "backend/cuda/device_memory.h"
 #include "backend_cuda/cuda_rig.h"
+#include "kernels/gather_rows.h"
 #include "ptxvm/host_calls.h"
 #include "sampling/token_counts.h"
 
@@ -82,6 +83,41 @@ TEST_F(GraphCache, HoldsItsBoundAndForgetsTheLongestUnused) {
       }
   }
   EXPECT_EQ(n_alive(), alive);
+}
+
+TEST_F(GraphCache, KnowsWhatTheDriverTookForIt) {
+  ptxvm::set_graph_node_bytes(100);
+  Graphs graphs(10);
+  for (int32_t n : {4, 4, 5, 5}) step(&graphs, n);
+  EXPECT_EQ(graphs.taken_bytes(), 900);
+  for (int i = 0; i < 2; ++i) step(&graphs, 3);  // 4 goes
+  EXPECT_EQ(graphs.taken_bytes(), 800);
+  ptxvm::set_graph_node_bytes(0);
+}
+
+using GraphMemory = GraphCache;
+
+// The figure of a device (scripts/device_check.sh); on the machine a graph takes what it is told.
+TEST_F(GraphMemory, ANodeTakesNoMoreThanIsSetAsideForIt) {
+  constexpr int64_t kNodes = 2000;
+  ptxvm::set_graph_node_bytes(kGraphNodeBytes);
+  DeviceMemory x(64), y(64), index(16);
+  cuda_check(cudaMemset(x.as(), 0, 64));
+  cuda_check(cudaMemset(index.as(), 0, 16));
+  Graphs graphs;
+  for (int i = 0; i < 2; ++i)
+    graphs.run({.n_rows = 1}, stream, [&] {
+      for (int64_t n = 0; n < kNodes; ++n)
+        kernels::gather_rows<float, float>({y.as<float>(), {1, 4}}, {x.as<float>(), {1, 4}},
+                                           {index.as<int32_t>(), {1}}, stream);
+    });
+  EXPECT_EQ(graphs.n_nodes(), kNodes);
+  std::printf("a node takes %.0f bytes, %lld are set aside\n",
+              static_cast<double>(graphs.taken_bytes()) / kNodes,
+              static_cast<long long>(kGraphNodeBytes));
+  EXPECT_LE(graphs.taken_bytes(), kNodes * kGraphNodeBytes);
+  cuda_check(cudaStreamSynchronize(stream));
+  ptxvm::set_graph_node_bytes(0);
 }
 
 TEST_F(GraphCache, ForgetsWhatRestsOnMemoryThatHasMoved) {

@@ -45,7 +45,8 @@ int64_t forward_bytes(const ModelShape& m, const CudaOptions& o) {
   const int64_t halves =
       T * (m.E + 2 * m.H * m.D + (has_library(o) ? 3 : 1) * m.F + m.E) + chunk * m.E;
   const int64_t counters = 1;
-  return static_cast<int64_t>(kForwardStaging) + 4 * (floats + counters) + 2 * halves;
+  return static_cast<int64_t>(kForwardStaging) + 4 * (floats + counters) + 2 * halves +
+         (has_library(o) ? kBlasWorkspaceBytes : 0);
 }
 
 // States that a target keeps for a head, and what a head makes its rows of (but for the states
