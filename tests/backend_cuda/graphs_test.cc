@@ -227,11 +227,11 @@ TEST(CudaGraphs, APassIsOneLaunch) {
     ptxvm::HostCalls calls = ptxvm::host_calls();
     rig.logits(1);  // waits
     EXPECT_EQ(calls.graphs, at > 0 ? 1u : 0u);
-    EXPECT_EQ(calls.kernels, at > 0 ? 0u : 5u + 6u * 2u);
+    EXPECT_EQ(calls.kernels, at > 0 ? 0u : 2u + 5u * 2u);
     EXPECT_EQ(calls.copies, 1u);
     EXPECT_EQ(calls.waits, 0u);
-    // 6 per layer; first norm, embedding, angles, logit rows, norm; and the head of logits().
-    EXPECT_EQ(ptxvm::n_launches() - before, 6u * 2u + 5u + 1u);
+    // 5 per layer, one in front of them and one behind; and the head of logits().
+    EXPECT_EQ(ptxvm::n_launches() - before, 5u * 2u + 2u + 1u);
   }
 }
 
@@ -388,9 +388,8 @@ TEST_F(CudaDrafts, AChainIsOneLaunch) {
     }
     EXPECT_EQ(calls.copies, 3u);  // what the pass reads, what the levels read, the trees
     EXPECT_EQ(calls.waits, 1u);
-    // A level: 6 per layer and a norm, embedding, angles, logit rows, norm; head, slices, merge,
-    // grow.
-    EXPECT_EQ(ptxvm::n_launches() - before, 4u * (6u * 2u + 5u + 4u));
+    // A level: 5 per layer, one in front and one behind; head, slices, merge, grow.
+    EXPECT_EQ(ptxvm::n_launches() - before, 4u * (5u * 2u + 2u + 4u));
   }
 }
 
@@ -417,10 +416,10 @@ TEST_F(CudaDrafts, ATreeIsOneLaunch) {
     if (round > 1) {
       EXPECT_EQ(calls.graphs, 2u);
       EXPECT_EQ(calls.kernels + calls.memsets, 0u);
-      // The pass over the committed tokens and two that feed nodes: 6 per layer and 5, and in the
+      // The pass over the committed tokens and two that feed nodes: 5 per layer and 2, and in the
       // last, whose 16 rows are more than a product makes norms of, three norms; three
       // levels: head, slices, merge, grow; nodes placed twice.
-      EXPECT_EQ(ptxvm::n_launches() - before, 3u * (6u * 2u + 5u) + 3u + 3u * 4u + 2u);
+      EXPECT_EQ(ptxvm::n_launches() - before, 3u * (5u * 2u + 2u) + 3u + 3u * 4u + 2u);
     }
     EXPECT_EQ(calls.copies, 3u);
     EXPECT_EQ(calls.waits, 1u);
