@@ -14,6 +14,7 @@
 #include "cli/config.h"
 #include "cli/plan_flags.h"
 #include "cli/stacks.h"
+#include "cli/start_notes.h"
 #include "cli/version.h"
 
 namespace pf {
@@ -181,10 +182,7 @@ int serve(Config& config) {
     dying_server.store(nullptr);
     return fail(s), kFault;
   }
-  if (settings.engine.prefill_gemm == "cublas")
-    log.warn(
-        "--prefill-gemm cublas: a prompt's sums depend on how it is cut into chunks, so a request "
-        "may get another text at another time; own keeps it the same");
+  for (const std::string& note : start_notes(settings.engine)) log.warn(note);
   engine->start();
   const EngineInfo& info = engine->info();
   log.info("ready", {{"model", (*loading.result)->model.name},

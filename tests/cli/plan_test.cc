@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/start_notes.h"
 #include "engine/open_models.h"
 
 namespace pf {
@@ -90,6 +91,19 @@ TEST(Plan, TwoDevicesHaveHalfOfTheTargetEach) {
   EXPECT_EQ(to_json(plan)["devices"], 2);
   EXPECT_EQ(to_json(plan)["other_device_bytes"], plan.other_device_bytes);
   EXPECT_EQ(to_json(one->plan).count("devices"), 0u);
+}
+
+TEST(StartNotes, SayWhatSeveralDevicesAndALibraryCost) {
+  EngineOptions o;
+  EXPECT_TRUE(start_notes(o).empty());
+  o.tensor_parallel_size = 2;
+  ASSERT_EQ(start_notes(o).size(), 1u);
+  EXPECT_EQ(start_notes(o)[0].find("--tensor-parallel-size 2: CUDA graphs are not used"), 0u);
+  o.cuda_graphs = false;  // as asked
+  EXPECT_TRUE(start_notes(o).empty());
+  o.prefill_gemm = "cublas";
+  ASSERT_EQ(start_notes(o).size(), 1u);
+  EXPECT_EQ(start_notes(o)[0].find("--prefill-gemm cublas: "), 0u);
 }
 
 TEST(Plan, RefusesWhatDevicesCannotShare) {

@@ -166,7 +166,7 @@ Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding
   CudaModel<A> sent;
   if (Status s = upload_model(model, embedding_of, options, {}, pool, &sent); !s.ok()) return s;
   CudaOptions o = options;
-  if (o.prefill_gemm == CudaOptions::PrefillGemm::kOwn) {
+  if (!has_library(o)) {
     o.blas = nullptr;
   } else if (!o.blas) {
     Result<Blas> cublas = load_cublas();

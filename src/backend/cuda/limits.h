@@ -19,9 +19,10 @@ inline int32_t n_attention_parts(const CudaOptions& o) {
 
 inline int32_t n_max_rows(const CudaOptions& o) { return std::max(o.max_rows, o.head_chunk_rows); }
 
-// Whether a library may multiply: then there is room for what its products leave unfinished.
+// Whether a library may multiply, which it does not with 4-bit weights: then there is room for what
+// its products leave unfinished, and for its workspace.
 inline bool has_library(const CudaOptions& o) {
-  return o.prefill_gemm == CudaOptions::PrefillGemm::kCublas;
+  return o.prefill_gemm == CudaOptions::PrefillGemm::kCublas && !o.int4;
 }
 
 // Whether q, k and v are turned and stored by a kernel of their own (kernels/rope_kv_write.h).
@@ -57,8 +58,10 @@ inline int32_t padded_rows(int64_t n, int64_t max_rows) {
   return static_cast<int32_t>(std::min<int64_t>(*size, max_rows));
 }
 
-// Nodes of a backend's graphs. The bytes are an allowance: a node has up to 4 KB of arguments, here
-// 200 bytes, and its launch.
+// Nodes of a backend's graphs, and what is set aside for one. The driver tells no figure, so it is
+// an allowance: a kernel's arguments (4 KB at most, here some 200 bytes) and its launch. What
+// graphs really take is measured at each capture (Graphs::taken_bytes), and the check on a device
+// (scripts/device_check.sh) holds the allowance against it.
 inline constexpr int64_t kGraphNodes = 16384, kGraphNodeBytes = 2048;
 
 // What NCCL takes of each device for its channels: an allowance, nvidia-smi shows the truth.
