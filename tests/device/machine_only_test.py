@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Truth: the sources of the tests. A test of tests/kernels or tests/backend_cuda whose body or
 fixture, or a function or a type of its file or of a header beside it that they use, asks the PTX
-machine for measures, launches, its free memory or a fault that is survived stands in
+machine for measures, launches, its free memory, another device or a fault that is survived stands in
 machine_only.txt, but where it asks on_machine() first; and no line there names a test that does not.
 Tests of several devices are no part of what runs on one. A death test uses no device: it runs in a
 fork of a process that has used it, where CUDA refuses every call."""
@@ -12,7 +12,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 MACHINE = r"\b(clear_measures|kernel_measures|measure|measures_text|line_measures|unreached_\w+|take_launches|" \
-          r"host_calls|clear_host_calls|print_findings|described_device|registered_ptx|replace_ptx|cuda_free_bytes)\s*[(=]"
+          r"host_calls|clear_host_calls|print_findings|described_device|registered_ptx|replace_ptx|cuda_free_bytes)\s*[(=]" \
+          r"|settings\(\)\.device(\.\w+|_memory_bytes)? = "
 TEST = re.compile(r"^(TEST|TEST_F|TEST_P|TYPED_TEST)\((\w+),\s*(\w+)\)(.*?)^}", re.M | re.S)
 FUNCTION = re.compile(r"^(?:[\w:<>*&,\s]+?\s[*&]?)(\w+)\([^;{}]*\)\s*(?:const )?\{(.*?)^}", re.M | re.S)
 TYPE = re.compile(r"^(?:class|struct) (\w+)\b[^;{]*\{(.*?)^};", re.M | re.S)
