@@ -110,12 +110,6 @@ LaunchCost accept_cost(int64_t B, int64_t V) {
   return c;
 }
 
-LaunchCost score_tokens_cost(int64_t R, int64_t V) {
-  LaunchCost c{"score_kernel", {R, 1, 1}, 4 * R * V, 4 * R};
-  c.flops = 5.0 * static_cast<double>(R * V);
-  return c;
-}
-
 LaunchCost slice_cost(int64_t R, int64_t V, int64_t n) {
   LaunchCost c{
       "slice_kernel", {n_slices_of(V), R, 1}, 4 * R * V, R * n_slices_of(V) * n * kEntryBytes};
@@ -132,16 +126,6 @@ LaunchCost merge_cost(int64_t R, int64_t V, int64_t n) {
 
 LaunchCost grow_trees_cost(int64_t B, int64_t W, int64_t n) {
   return {"grow_kernel", {B, 1, 1}, B * W * n * kEntryBytes, B * W * n * kEntryBytes};
-}
-
-LaunchCost copy_blocks_cost(int64_t n, int64_t L, int64_t block_size) {
-  const int64_t bytes = n * L * block_size * 2;
-  return {"copy_blocks_kernel", {n, L, 1}, bytes, bytes};
-}
-
-LaunchCost compact_kv_cost(int64_t n, int64_t B, int64_t L, int64_t G, int64_t D) {
-  const int64_t bytes = n * L * 2 * G * D * 2;
-  return {"compact_kv_kernel", {ceil_div(2 * G * (D / 8), 128), L, B}, bytes, bytes};
 }
 
 }  // namespace pf::kernels

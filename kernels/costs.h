@@ -47,15 +47,10 @@ LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t n_rows, 
 LaunchCost make_laws_cost(int64_t R, int64_t V);
 // B sequences; each meets about one rejection or draw of its own, which looks at all of p.
 LaunchCost accept_cost(int64_t B, int64_t V);
-LaunchCost score_tokens_cost(int64_t R, int64_t V);
 // The two launches of list_candidates: n tokens of each row are listed.
 LaunchCost slice_cost(int64_t R, int64_t V, int64_t n);
 LaunchCost merge_cost(int64_t R, int64_t V, int64_t n);
 // n candidates for each of B W places.
 LaunchCost grow_trees_cost(int64_t B, int64_t W, int64_t n);
-
-// Of a plane of L layers whose block has block_size numbers (KvPlane::block_size).
-LaunchCost copy_blocks_cost(int64_t n, int64_t L, int64_t block_size);
-LaunchCost compact_kv_cost(int64_t n, int64_t B, int64_t L, int64_t G, int64_t D);
 
 }  // namespace pf::kernels

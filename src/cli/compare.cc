@@ -11,6 +11,7 @@
 #include "cli/config.h"
 #include "cli/draft_tokens.h"
 #include "cli/load_text.h"
+#include "engine/device.h"
 #include "engine/load.h"
 #include "engine/self_test.h"
 #include "speculation/model_drafter.h"
@@ -278,6 +279,8 @@ int compare(const CompareOptions& o, Config& config) {
   if (!text.ok()) return fail(text.status());
   engine.speculation = {"model"};
   if (Status s = read_draft_tokens(text->tokenizer, &engine); !s.ok()) return fail(s);
+  if (std::string w = device_warning(engine); !w.empty())
+    std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
   Result<EngineParts> parts = load_engine(engine);
   if (!parts.ok()) return fail(parts.status());
   Comparison comparison(o, parts.take(), text->tokenizer);

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/generate_stats.h"
+#include "engine/device.h"
 #include "server/answer.h"
 #include "server/make_request.h"
 
@@ -144,6 +145,8 @@ int generate(const GenerateOptions& o, Config& config) {
                                       : Result<std::string>(std::string());
   if (!predicted.ok()) return fail(predicted.status());
   Clock clock;
+  if (std::string w = device_warning(config.settings().engine); !w.empty())
+    std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
   Result<Loaded> loaded = load_engine_and_text(config.settings(), clock);
   if (!loaded.ok()) return fail(loaded.status());
   loaded->engine->start();

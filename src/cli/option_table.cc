@@ -178,8 +178,10 @@ void add_model(Table* t) {
                        "CUDA devices that share the model (experimental; NCCL); drafts stay on the "
                        "first"},
                       1, 64, PF_FIELD(engine.tensor_parallel_size));
-  t->choice({"dtype", "Type of weights and KV"}, {"auto", "bf16", "fp16", "fp32"},
-            PF_FIELD(engine.dtype));
+  t->choice({"dtype",
+             "Type of weights and KV; auto: on CUDA that of a 16-bit file, else bf16; on the CPU "
+             "bf16"},
+            {"auto", "bf16", "fp16", "fp32"}, PF_FIELD(engine.dtype));
   t->choice(
       {"kv-cache-dtype", "Type of KV: as dtype says, or int8 with a scale per token and head"},
       {"auto", "int8"}, PF_FIELD(engine.kv_cache_dtype));

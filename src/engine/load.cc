@@ -97,7 +97,7 @@ Status add_early_exit(const Loading& loading, DrafterDescription d, EngineParts*
   const Model& target = loading.models.target;
   Result<Model> first = first_layers(target, o.draft_layers);
   if (!first.ok()) return first.status();
-  std::string type = target_weights(o, loading.models.device);
+  const std::string& type = loading.plan.residents[0].weights;
   d.quantization = parts->info.dtype;
   d.step_cost_ratio = static_cast<float>(packed_bytes(*first, type)) /
                       static_cast<float>(packed_bytes(target, type));

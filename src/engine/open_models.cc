@@ -141,7 +141,8 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
   r.max_rows = o.max_num_batched_tokens;
   r.name = "target";
   r.model = &target;
-  r.weights = target_weights(o, device);
+  r.numbers = numbers_of(o, device, target);
+  r.weights = o.quantization != "none" ? o.quantization : r.numbers;
   if (const DraftModel* head = find(true)) {
     r.keep_hidden = true;
     r.tap_layers = tap_layers_of(head->model, target).take();  // check_fits has seen its layers
@@ -154,9 +155,11 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
   r.tap_layers.clear();
   for (size_t i = 0; i < drafts.size(); ++i) {
     r.name = drafts[i].is_head() ? "draft head" : "draft model";
+    if (drafts.size() > 1) r.name += " " + drafts[i].name;
     r.model = &drafts[i].model;
     r.embedding_of = r.model->shares_embedding || r.model->shares_head ? &target : nullptr;
-    r.weights = draft_weights(o, devices[i]);
+    r.numbers = drafts[i].is_head() ? all[0].numbers : numbers_of(o, devices[i], *r.model);
+    r.weights = o.draft_quantization != "none" ? o.draft_quantization : r.numbers;
     r.device = devices[i];
     r.in_tables = places[i].in_tables;
     r.n_window_blocks = places[i].n_window_blocks;

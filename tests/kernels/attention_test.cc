@@ -168,19 +168,44 @@ TEST_P(Attention, AWindowedRowAloneHasTheSameBits) {
   expect_bits_of_a_row_alone<f16>({4, 2, 64, 16, 90});
 }
 
-// One fold of the definition (attention_plan.h) on the host: heads of 64, each max, sum, values.
-void fold_part(std::vector<float>& total, const std::vector<float>& part) {
+// One fold of the definition (attention_plan.h) on the host: heads of 64, each max, sum, values. In
+// float, with fused sums, and in double beside the magnitudes that are rounded.
+void fold_part(std::vector<float>& total, const std::vector<float>& part,
+               std::vector<double>* want = nullptr, std::vector<double>* mass = nullptr) {
   for (size_t h = 0; h < total.size(); h += 66) {
-    float max = std::max(total[h], part[h]);
-    float a = std::exp2(total[h] - max), b = std::exp2(part[h] - max);
+    const float max = std::max(total[h], part[h]);
+    const float a = std::exp2(total[h] - max), b = std::exp2(part[h] - max);
+    const double exact_a = std::exp2(double{total[h] - max}),
+                 exact_b = std::exp2(double{part[h] - max});
     total[h] = max;
-    for (size_t i = h + 1; i < h + 66; ++i) total[i] = std::fma(part[i], b, total[i] * a);
+    for (size_t i = h + 1; i < h + 66; ++i) {
+      total[i] = std::fma(part[i], b, total[i] * a);
+      if (want == nullptr) continue;
+      (*want)[i] = double{part[i]} * exact_b + (*want)[i] * exact_a;
+      (*mass)[i] = std::abs(double{part[i]}) * exact_b + (*mass)[i] * exact_a;
+    }
+  }
+}
+
+void expect_fold(const std::vector<float>& got, const std::vector<float>& total,
+                 const std::vector<double>& want, const std::vector<double>& mass,
+                 const std::string& where) {
+  for (size_t i = 0; i < total.size(); ++i)
+    if (i % 66 == 0)
+      ASSERT_EQ(got[i], total[i]) << "the largest score, " << where;
+    else
+      ASSERT_NEAR(got[i], want[i], 11 * 0x1p-22 * mass[i]) << where << " element " << i;
+  if (ptxvm::on_machine()) {
+    EXPECT_EQ(total, got) << where;
   }
 }
 
 // The splits of a group fold to its part, whoever folds them: in registers where an item is a
 // group; by the last of its splits where it is not, which a row of several groups leaves behind in
-// the place of its first split; or on the host.
+// the place of its first split; or on the host. ex2.approx is good to 2 ulp (PTX ISA), at most
+// 2^-22 of its value; the product with it and the sum are rounded once each, 2^-24 of the
+// magnitudes; 7 folds of 8 splits: 10.5 * 2^-22. The machine's exp2 is the host's, so there the
+// fold in float has the very bits.
 TEST_P(Attention, TheSplitsOfAGroupFoldToItsPart) {
   auto rows = both_units(Scene<f16>({2, 1, 64}, {sequence(1, 2300, 1), sequence(2, 900, 30)}));
   int n_folded_by_device = 0;
@@ -189,9 +214,12 @@ TEST_P(Attention, TheSplitsOfAGroupFoldToItsPart) {
       std::vector<float> total = row.splits[8 * g];
       const bool by_device = row.groups.size() > 1;
       n_folded_by_device += by_device;
+      std::vector<double> want(total.begin(), total.end()), mass;
+      for (double v : want) mass.push_back(std::abs(v));
       for (size_t s = 8 * g + 1; s < std::min(8 * g + 8, row.splits.size()) && !by_device; ++s)
-        fold_part(total, row.splits[s]);
-      EXPECT_EQ(total, row.groups[g]) << "token " << token << " group " << g;
+        fold_part(total, row.splits[s], &want, &mass);
+      expect_fold(row.groups[g], total, want, mass,
+                  "token " + std::to_string(token) + " group " + std::to_string(g));
     }
   EXPECT_EQ(n_folded_by_device, 2);
 }
@@ -208,7 +236,12 @@ TEST_P(Attention, ARowIsTheFoldOfItsGroups) {
     std::vector<f16> out;
     for (size_t h = 0; h < 2 * 66; h += 66)
       for (size_t i = h + 2; i < h + 66; ++i) out.push_back(to_f16(total[i] * (1 / total[h + 1])));
-    EXPECT_EQ(bits_of(row.out), bits_of(out)) << "token " << token;
+    if (ptxvm::on_machine()) {
+      EXPECT_EQ(bits_of(row.out), bits_of(out)) << "token " << token;
+    }
+    // Elsewhere exp2 is another one: an f16 apart at most, of values below 4.
+    for (size_t i = 0; i < out.size(); ++i)
+      ASSERT_NEAR(to_float(row.out[i]), to_float(out[i]), 0x1p-9) << "token " << token;
   }
 }
 
