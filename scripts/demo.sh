@@ -15,9 +15,6 @@ cmake --build --preset release --target pilotfish | tail -n 1
 
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf
 draft=models/drafts/smollm2-eagle/model.gguf drafters=ngram,eagle
-if nvidia-smi -L >/dev/null 2>&1; then # a head over hidden states has no CUDA kernels yet
-  draft=models/drafts/smollm2-3l/model.gguf drafters=ngram,model
-fi
 log=build/demo-server.log
 port=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 build/release/pilotfish serve --model $model --draft $draft --speculation $drafters \

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <string>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/version.h"
 
@@ -29,7 +30,7 @@ int main(int argc, char** argv) {
   pf::Run run;
   pf::declare_all(&app, &run);
   try {
-    app.parse(argc, argv);
+    app.parse(pf::arguments_backwards(argc, argv));
     return run();
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);

@@ -1,7 +1,6 @@
 #include "cli/client.h"
 
-#include <fstream>
-#include <sstream>
+#include "base/files.h"
 
 namespace pf {
 
@@ -17,11 +16,9 @@ void declare_client(CLI::App* command, ClientOptions* o) {
 }
 
 Result<std::string> read_flag_file(const std::string& flag, const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  if (!path.empty() && (!in || !(text << in.rdbuf())))
-    return invalid(flag + " " + path + " cannot be read");
-  return text.str();
+  if (path.empty()) return std::string();
+  Result<std::string> text = read_whole_file(path, kMaxConfigurationBytes);
+  return text.ok() ? std::move(text) : text.status().within(flag);
 }
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> credentials_of(const ClientOptions& o) {

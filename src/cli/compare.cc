@@ -5,12 +5,15 @@
 #include <fstream>
 #include <numeric>
 #include <optional>
+#include <sstream>
 
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/compare_stats.h"
 #include "cli/config.h"
 #include "cli/draft_tokens.h"
 #include "cli/load_text.h"
+#include "cli/settle.h"
 #include "engine/device.h"
 #include "engine/load.h"
 #include "engine/self_test.h"
@@ -30,10 +33,12 @@ constexpr int32_t kDraftTokens = 5;  // K of the measurement, as the self-test's
 Result<std::vector<std::string>> prompts_of(const CompareOptions& o) {
   std::vector<std::string> prompts = o.prompts;
   if (!o.prompt_file.empty()) {
-    std::ifstream in(o.prompt_file);
-    if (!in) return invalid("--prompt-file " + o.prompt_file + " cannot be read");
+    Result<std::string> all = read_whole_file(o.prompt_file, kMaxRequestBytes);
+    if (!all.ok()) return all.status().within("--prompt-file");
+    std::istringstream in(*all);
     for (std::string text; std::getline(in, text);)
       if (!text.empty()) prompts.push_back(text);
+    if (prompts.empty()) return invalid("--prompt-file: " + o.prompt_file + ": has no prompt");
   }
   if (prompts.empty()) return invalid("give --prompt, or --prompt-file with one prompt a line");
   return prompts;
@@ -272,12 +277,15 @@ class Comparison {
 int compare(const CompareOptions& o, Config& config) {
   Result<std::vector<std::string>> prompts = prompts_of(o);
   if (!prompts.ok()) return fail(prompts.status());
+  if (Status s = o.json.empty() ? Status() : check_can_write(o.json); !s.ok())
+    return fail(s.within("--json"));
   EngineOptions engine = config.settings().engine;
   if (engine.model.empty())
     return fail(invalid("--model is not set; give a .gguf file or a folder with config.json"));
   Result<ModelText> text = load_text(engine.model);
   if (!text.ok()) return fail(text.status());
   engine.speculation = {"model"};
+  settle_aloud(&engine);
   if (Status s = read_draft_tokens(text->tokenizer, &engine); !s.ok()) return fail(s);
   if (std::string w = device_warning(engine); !w.empty())
     std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());

@@ -31,9 +31,10 @@ std::vector<std::string> names_of(const std::vector<CommandWords>& commands) {
 std::string bash_script(const std::vector<CommandWords>& commands) {
   std::string values, options;
   for (const CommandWords& c : commands) {
-    std::vector<std::string> all;
+    std::vector<std::string> all, places;
     for (const OptionWords& o : c.options) {
       all.insert(all.end(), o.names.begin(), o.names.end());
+      if (o.names.empty()) places.insert(places.end(), o.choices.begin(), o.choices.end());
       if (o.value.empty()) continue;
       for (const std::string& name : o.names) {
         values += "    '" + c.name + " " + name + "') ";
@@ -44,11 +45,13 @@ std::string bash_script(const std::vector<CommandWords>& commands) {
         values += "return ;;\n";
       }
     }
-    options += "    " + c.name + ") options='" + joined(all) + "' ;;\n";
+    options +=
+        "    " + c.name + ") options='" + joined(all) + "' places='" + joined(places) + "' ;;\n";
   }
   return "# source <(pilotfish completion bash)\n"
          "_pilotfish() {\n"
-         "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} options=\n"
+         "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
+         "  local options= places=\n"
          "  COMPREPLY=()\n"
          "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
          "    COMPREPLY=($(compgen -W '" +
@@ -64,10 +67,20 @@ std::string bash_script(const std::vector<CommandWords>& commands) {
          "  esac\n"
          "  case \"$current\" in\n"
          "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$current\")) ;;\n"
-         "    *) COMPREPLY=($(compgen -f -- \"$current\")) ;;\n"
+         "    *) if [ -n \"$places\" ]; then COMPREPLY=($(compgen -W \"$places\" -- "
+         "\"$current\"));\n"
+         "       else COMPREPLY=($(compgen -f -- \"$current\")); fi ;;\n"
          "  esac\n"
          "}\n"
          "complete -o filenames -F _pilotfish pilotfish\n";
+}
+
+// What stands in the places of a command: of its choices, or files.
+std::string places_of(const CommandWords& c) {
+  for (const OptionWords& o : c.options)
+    if (o.names.empty() && !o.choices.empty())
+      return quoted(o.help, ":") + ":(" + joined(o.choices) + ")";
+  return "file:_files";
 }
 
 std::string zsh_script(const std::vector<CommandWords>& commands) {
@@ -85,7 +98,7 @@ std::string zsh_script(const std::vector<CommandWords>& commands) {
           cases += "_files";
         cases += "'";
       }
-    cases += " \\\n      '*:file:_files' ;;\n";
+    cases += " \\\n      '*:" + places_of(c) + "' ;;\n";
   }
   return "#compdef pilotfish\n"
          "_pilotfish() {\n"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/files.h"
 #include "cli/parse_value.h"
 
 namespace pf {
@@ -80,6 +81,7 @@ std::optional<std::vector<std::string>> file_values(const Option& option, const 
 
 void Config::declare(CLI::App* command, Option::Scope scope) {
   scope_ = scope;
+  help_ = "pilotfish " + (command->get_name().empty() ? "serve" : command->get_name()) + " --help";
   for (const Option& o : option_table()) {
     if (o.scope == Option::Scope::kServe && scope != Option::Scope::kServe) continue;
     std::string help = o.help;
@@ -118,12 +120,15 @@ const Option* Config::find(const std::string& name) const {
 }
 
 Status Config::resolve(const char* const* environment) {
-  std::string file = file_;
+  std::string file = file_, named_by = "--config";
   for (const char* const* e = environment; *e != nullptr && file.empty(); ++e)
-    if (std::string_view(*e).starts_with("PILOTFISH_CONFIG=")) file = std::string(*e).substr(17);
+    if (std::string_view(*e).starts_with("PILOTFISH_CONFIG=")) {
+      file = std::string(*e).substr(17);
+      named_by = "PILOTFISH_CONFIG";
+    }
   // From the lowest rank up: what comes later replaces what came before.
   if (!file.empty())
-    if (Status s = read_file(file); !s.ok()) return s;
+    if (Status s = read_file(file); !s.ok()) return s.within(named_by);
   if (Status s = read_environment(environment); !s.ok()) return s;
   for (const auto& [name, values] : flags_)
     if (!values.empty()) given_[name] = {values, "flag", "--" + name};
@@ -153,8 +158,7 @@ Status Config::read_environment(const char* const* environment) {
       ignored_.push_back(variable);
       continue;
     }
-    if (option == nullptr)
-      return invalid(variable + ": no such setting; see pilotfish serve --help");
+    if (option == nullptr) return invalid(variable + ": no such setting; see " + help_);
     bool list = option->repeatable;
     given_[option->name] = {list ? split_list(value) : std::vector<std::string>{value},
                             "environment " + variable, variable};
@@ -163,21 +167,23 @@ Status Config::read_environment(const char* const* environment) {
 }
 
 Status Config::read_file(const std::string& path) {
+  Result<std::string> text = pf::read_whole_file(path, kMaxConfigurationBytes);
+  if (!text.ok()) return text.status();
   toml::table parsed;
   try {
-    parsed = toml::parse_file(path);
+    parsed = toml::parse(*text, path);
   } catch (const toml::parse_error& e) {
     std::string line = e.source().begin.line ? ":" + std::to_string(e.source().begin.line) : "";
     std::string what(e.description());
-    return invalid("--config " + path + line + ": " + what.substr(0, what.find('\n')));
+    return invalid(path + line + ": " + what.substr(0, what.find('\n')));
   }
   for (const auto& [key, node] : parsed) {
     std::string name(key.str());
     std::string where = path + ":" + std::to_string(node.source().begin.line) + ": " + name;
     const Option* option = find(name);
-    if (option == nullptr) return invalid(where + ": no such setting; see pilotfish serve --help");
+    if (option == nullptr) return invalid(where + ": no such setting; see " + help_);
     std::optional<std::vector<std::string>> values = file_values(*option, node);
-    if (!values) return invalid(where + ": cannot be of this type; see pilotfish serve --help");
+    if (!values) return invalid(where + ": cannot be of this type; see " + help_);
     given_[option->name] = {*values, "file " + path, where};
   }
   return {};

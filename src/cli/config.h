@@ -42,6 +42,7 @@ class Config {
   const Option* find(const std::string& name) const;
 
   Option::Scope scope_ = Option::Scope::kServe;
+  std::string help_;                                       // where the settings are described
   std::map<std::string, std::vector<std::string>> flags_;  // filled by CLI11
   std::map<std::string, bool> switches_;                   // as given on the command line
   std::string file_;

@@ -1,13 +1,12 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <sstream>
 
 #include "cli/commands.h"
 #include "cli/config.h"
+#include "cli/generate_request.h"
 #include "cli/generate_stats.h"
+#include "cli/settle.h"
 #include "engine/device.h"
 #include "server/answer.h"
 #include "server/make_request.h"
@@ -15,62 +14,12 @@
 namespace pf {
 namespace {
 
-struct GenerateOptions {
-  std::string prompt, prompt_file, predicted_file;
-  bool chat = false, json = false, stats = false, quiet = false;
-  uint32_t max_new_tokens = 256;
-  float temperature = 0, top_p = 1;
-  int32_t top_k = 0;
-  std::vector<std::string> stop;
-  CLI::App* command = nullptr;
-
-  bool given(const char* name) const { return command->count(name) > 0; }
-};
-
-Result<std::string> read_text(const std::string& option, const std::string& path) {
-  std::stringstream text;
-  std::ifstream in(path, std::ios::binary);
-  if (!in || !(text << in.rdbuf()))
-    return invalid(option + " " + path + " cannot be read, or is empty");
-  return text.str();
-}
-
-Result<std::string> prompt_of(const GenerateOptions& o) {
-  if (o.given("--prompt") == o.given("--prompt-file"))
-    return invalid("give one of --prompt and --prompt-file");
-  if (o.given("--prompt")) return o.prompt;
-  if (o.prompt_file != "-") return read_text("--prompt-file", o.prompt_file);
-  std::stringstream text;
-  text << std::cin.rdbuf();
-  return text.str();
-}
-
-wire::GenerateRequest request_of(const GenerateOptions& o, const std::string& prompt,
-                                 const std::string& predicted) {
-  wire::GenerateRequest r;
-  if (o.chat) {
-    wire::Message* message = r.mutable_messages()->add_messages();
-    message->set_role("user");
-    message->set_content(prompt);
-  } else {
-    r.set_text(prompt);
-  }
-  if (o.given("--temperature")) r.mutable_sampling()->set_temperature(o.temperature);
-  if (o.given("--top-k")) r.mutable_sampling()->set_top_k(o.top_k);
-  if (o.given("--top-p")) r.mutable_sampling()->set_top_p(o.top_p);
-  if (o.given("--max-new-tokens")) r.mutable_stopping()->set_max_new_tokens(o.max_new_tokens);
-  for (const std::string& stop : o.stop) r.mutable_stopping()->add_stop_strings(stop);
-  if (!predicted.empty()) r.mutable_speculation()->set_predicted_text(predicted);
-  r.mutable_output()->set_timing(true);
-  return r;
-}
-
 // The same border and the same assembly as the server's, without a network between.
 Result<wire::GenerateResponse> answer(const wire::GenerateRequest& r, Loaded& loaded,
                                       const Clock& clock, uint64_t ticket, bool show) {
-  if (Status s = check_request(r, loaded.model); !s.ok()) return s;
+  if (Status s = check_request(r, loaded.model); !s.ok()) return in_flags(s);
   Result<PreparedRequest> prepared = make_request(r, loaded.model, clock.now_us());
-  if (!prepared.ok()) return prepared.status();
+  if (!prepared.ok()) return in_flags(prepared.status());
   std::atomic<uint32_t> cancel{0};
   prepared->request->ticket = ticket;
   prepared->request->cancel = &cancel;
@@ -138,19 +87,16 @@ int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock,
 }
 
 int generate(const GenerateOptions& o, Config& config) {
-  Result<std::string> prompt = prompt_of(o);
-  if (!prompt.ok()) return fail(prompt.status());
-  Result<std::string> predicted = o.given("--predicted-file")
-                                      ? read_text("--predicted-file", o.predicted_file)
-                                      : Result<std::string>(std::string());
-  if (!predicted.ok()) return fail(predicted.status());
+  Result<wire::GenerateRequest> request = make_generate_request(o);
+  if (!request.ok()) return fail(request.status());
+  settle_aloud(&config.settings().engine);
   Clock clock;
   if (std::string w = device_warning(config.settings().engine); !w.empty())
     std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
   Result<Loaded> loaded = load_engine_and_text(config.settings(), clock);
   if (!loaded.ok()) return fail(loaded.status());
   loaded->engine->start();
-  return run(o, *loaded, clock, request_of(o, *prompt, *predicted));
+  return run(o, *loaded, clock, *request);
 }
 
 }  // namespace
@@ -159,9 +105,14 @@ void declare_generate(CLI::App* app, Run* run) {
   CLI::App* command = app->add_subcommand("generate", "Answer one prompt, without a network");
   auto o = std::make_shared<GenerateOptions>();
   auto config = std::make_shared<Config>();
-  o->command = command;
-  auto add = [&](const char* name, auto& field, const char* help, const char* values) {
-    command->add_option(name, field, help)->type_name(values)->group("Prompt and answer");
+  // Not as an option of std::optional, which CLI11 leaves unset for an empty text.
+  auto add = [&]<class T>(const char* name, std::optional<T>& field, const char* help,
+                          const char* values) {
+    command
+        ->add_option_function<T>(
+            name, [&field](const T& value) { field = value; }, help)
+        ->type_name(values)
+        ->group("Prompt and answer");
   };
   auto flag = [&](const char* name, bool& field, const char* help) {
     command->add_flag(name, field, help)->group("Prompt and answer");

@@ -41,9 +41,15 @@ GenerateStats stats_of(const pilotfish::v1::Completion& with,
 std::string plain_text(const GenerateStats& s) {
   std::string text;
   text += line("tokens           %u behind a prompt of %u\n", s.n_tokens, s.n_prompt);
-  text += line("speed            %.1f tokens/s, %.1f with K = 0\n", s.tokens_per_s,
-               s.plain_tokens_per_s);
-  text += line("speed-up         %.2f\n", s.speedup());
+  if (s.n_tokens > 1)
+    text += line("speed            %.1f tokens/s, %.1f with K = 0\n", s.tokens_per_s,
+                 s.plain_tokens_per_s);
+  else
+    text += "speed            none to tell: there is no token behind the first\n";
+  if (s.has_speedup())
+    text += line("speed-up         %.2f\n", s.speedup());
+  else if (s.n_tokens > 1)
+    text += "speed-up         none: nothing was drafted, so both ways did the same\n";
   text += line("accepted length  %.2f tokens per target pass (%u passes)\n", s.accepted_length(),
                s.rounds);
   text += line("acceptance       %.2f (%u of %u drafted tokens)\n", s.acceptance(), s.accepted,
@@ -65,7 +71,7 @@ std::string json_text(const GenerateStats& s) {
                       {"num_prompt_tokens", s.n_prompt},
                       {"tokens_per_s", s.tokens_per_s},
                       {"plain_tokens_per_s", s.plain_tokens_per_s},
-                      {"speedup", s.speedup()},
+                      {"speedup", s.has_speedup() ? nlohmann::json(s.speedup()) : nullptr},
                       {"accepted_length", s.accepted_length()},
                       {"acceptance", s.acceptance()},
                       {"rounds", s.rounds},

@@ -17,9 +17,15 @@ struct GenerateStats {
   std::vector<std::pair<std::string, uint32_t>> rounds_of;  // by drafter
   bool same_text = false;
 
-  double speedup() const { return plain_tokens_per_s > 0 ? tokens_per_s / plain_tokens_per_s : 0; }
+  // Only where something was drafted, and there is a token behind the first: else both ways did the
+  // same work, and their ratio says how steady the machine is.
+  bool has_speedup() const { return drafted > 0 && tokens_per_s > 0 && plain_tokens_per_s > 0; }
+  // Requires: has_speedup().
+  double speedup() const { return tokens_per_s / plain_tokens_per_s; }
   // Tokens per target pass, the bonus token included.
-  double accepted_length() const { return rounds > 0 ? double(n_tokens - 1) / rounds : 0; }
+  double accepted_length() const {
+    return rounds > 0 && n_tokens > 0 ? double(n_tokens - 1) / rounds : 0;
+  }
   uint32_t drafting_rounds() const {
     uint32_t n = 0;
     for (const auto& [name, rounds] : rounds_of) n += rounds;

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <map>
 #include <numeric>
-#include <thread>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/cpus.h"
 #include "cli/commands.h"
 #include "cli/load_text.h"
 #include "model/int4_rows.h"
@@ -175,7 +175,7 @@ int measure_exits(const std::string& path, const Model& model, const Result<Mode
   if (!text.ok()) return fail(text.status());
   if (Status s = check_stands_alone(model); !s.ok()) return fail(s.within(path));
   std::vector<int32_t> prompt = text->tokenizer.encode("The sky is blue because", {});
-  ThreadPool pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  ThreadPool pool(n_usable_cpus());
   CpuOptions o;
   o.max_context = static_cast<int64_t>(prompt.size()) + kTokens + 1;
   o.n_blocks = static_cast<int32_t>(o.max_context / o.block_tokens + 1);
@@ -216,6 +216,8 @@ int measure_exits(const std::string& path, const Model& model, const Result<Mode
 }
 
 int inspect(const std::vector<std::string>& paths, bool all, bool exits) {
+  if (exits && paths.size() > 1)
+    return fail(invalid("--exit-layers measures one model; leave " + paths[1] + " away"));
   std::vector<Model> models;
   std::vector<Result<ModelText>> texts;
   for (const std::string& path : paths) {

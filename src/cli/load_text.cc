@@ -6,6 +6,7 @@
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/json_file.h"
+#include "model/model_files.h"
 
 namespace pf {
 namespace {
@@ -148,44 +149,33 @@ Result<ModelText> text_of_folder(const fs::path& folder) {
   return text;
 }
 
-// Where the files of a model in Hugging Face's form lie.
-fs::path folder_of(const fs::path& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) return path;
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
 bool has_tokenizer_file(const fs::path& folder) {
   std::error_code error;
   return fs::exists(folder / "tokenizer.json", error) ||
          fs::exists(folder / "tokenizer.model", error);
 }
 
-// The GGUF file that a model is, or that is the whole of its folder; empty: it is none.
-std::string gguf_of(const fs::path& path) {
-  if (path.extension() == ".gguf") return path.string();
+// Whether the text is in the GGUF: it is named itself, or no tokenizer's file lies beside it.
+bool is_in_gguf(const std::string& path, const ModelFiles& files) {
   std::error_code error;
-  if (!fs::is_directory(path, error) || has_tokenizer_file(path)) return "";
-  std::string found;
-  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().extension() != ".gguf") continue;
-    if (!found.empty()) return "";
-    found = at->path().string();
-  }
-  return found;
+  return files.form == ModelFiles::Form::kGguf &&
+         !(fs::is_directory(path, error) && has_tokenizer_file(files.folder));
 }
 
 }  // namespace
 
 Result<ModelText> load_text(const std::string& model_path) {
-  std::string gguf = gguf_of(model_path);
-  return gguf.empty() ? text_of_folder(folder_of(model_path)) : text_of_gguf(gguf);
+  Result<ModelFiles> files = find_model_files(model_path);
+  if (!files.ok()) return files.status();
+  return is_in_gguf(model_path, *files) ? text_of_gguf(files->weights)
+                                        : text_of_folder(files->folder);
 }
 
 bool has_text(const std::string& model_path) {
-  std::string gguf = gguf_of(model_path);
-  if (gguf.empty()) return has_tokenizer_file(folder_of(model_path));
-  Result<GgufFile> file = GgufFile::open(gguf);
+  Result<ModelFiles> files = find_model_files(model_path);
+  if (!files.ok()) return false;
+  if (!is_in_gguf(model_path, *files)) return has_tokenizer_file(files->folder);
+  Result<GgufFile> file = GgufFile::open(files->weights);
   return file.ok() && file->find_strings("tokenizer.ggml.tokens").has_value();
 }
 

@@ -29,6 +29,16 @@ std::string bounds(int64_t low, int64_t high) {
              : "needs a whole number in " + std::to_string(low) + ".." + std::to_string(high);
 }
 
+// HOST:PORT, or unix:PATH. gRPC takes a larger number modulo 65536.
+Status check_address(const std::string& text) {
+  if (text.starts_with("unix:") && text.size() > 5) return {};
+  size_t colon = text.rfind(':');
+  Result<int64_t> port = parse_integer(colon == std::string::npos ? "" : text.substr(colon + 1));
+  if (!port.ok()) return invalid("needs HOST:PORT such as 127.0.0.1:50051");
+  if (*port < 0 || *port > 65535) return invalid("needs a port in 0..65535");
+  return {};
+}
+
 // Makes rows of the table; remembers the group and scope that they stand in.
 class Table {
  public:
@@ -50,6 +60,14 @@ class Table {
     rows.back().set = [=](const std::string& v, Settings* s) {
       if (std::find(words.begin(), words.end(), v) == words.end())
         return invalid("needs one of " + values);
+      return field(*s) = v, Status();
+    };
+  }
+
+  void address(Row row, bool may_be_empty, Field<std::string> field) {
+    text(row, "HOST:PORT", field).set = [=](const std::string& v, Settings* s) {
+      if (!(may_be_empty && v.empty()))
+        if (Status bad = check_address(v); !bad.ok()) return bad;
       return field(*s) = v, Status();
     };
   }
@@ -247,9 +265,9 @@ void add_speculation(Table* t) {
                    "needs a number in 0..1e9", PF_FIELD(engine.draft_rope_theta));
   t->add(
       {"speculation",
-       "Drafters to choose among, by measured gain for each request: off, auto, ngram, suffix, "
-       "lookahead, early-exit, model, eagle, medusa, cascade (n-grams filtered by the model)"},
-      Kind::kList, "NAME,...",
+       "Drafters to choose among, by measured gain for each request; cascade: n-grams filtered by "
+       "the model"},
+      Kind::kList, "{off,auto,ngram,suffix,lookahead,early-exit,model,eagle,medusa,cascade},...",
       [](const std::string& v, Settings* s) {
         s->engine.speculation = split_list(v);
         return s->engine.speculation.empty()
@@ -304,11 +322,11 @@ void add_capacity(Table* t) {
 
 void add_serving(Table* t) {
   t->section("Serving", Scope::kServe);
-  t->text({"listen", "Where clients connect"}, "HOST:PORT", PF_FIELD(server.listen));
-  t->text({"admin-listen", "Where operators connect (Admin, pilotfish top); empty: off"},
-          "HOST:PORT", PF_FIELD(server.admin_listen));
-  t->text({"metrics-listen", "Prometheus metrics and probes; empty: off"}, "HOST:PORT",
-          PF_FIELD(server.metrics_listen));
+  t->address({"listen", "Where clients connect"}, false, PF_FIELD(server.listen));
+  t->address({"admin-listen", "Where operators connect (Admin, pilotfish top); empty: off"}, true,
+             PF_FIELD(server.admin_listen));
+  t->address({"metrics-listen", "Prometheus metrics and probes; empty: off"}, true,
+             PF_FIELD(server.metrics_listen));
   t->text({"served-model-name", "As clients call the model; empty: the name of its file"}, "NAME",
           PF_FIELD(served_model_name));
   t->integer<int32_t>({"max-queue", "Requests that may wait"}, 1, 1 << 20,

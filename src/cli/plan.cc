@@ -11,6 +11,7 @@
 #include "cli/line.h"
 #include "cli/load_text.h"
 #include "cli/parse_value.h"
+#include "cli/settle.h"
 #include "engine/open_models.h"
 
 namespace pf {
@@ -96,6 +97,7 @@ Status plan(EngineOptions o, const PlanRequest& request) {
   if (o.model.empty())
     return invalid(
         "--model is not set; give a file, a folder (config.json is enough) or the name of a shape");
+  settle_aloud(&o);
   if (has_text(o.model)) {
     Result<ModelText> text = load_text(o.model);
     if (!text.ok()) return text.status();

@@ -2,7 +2,6 @@
 #include <grpcpp/grpcpp.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
-#include <sched.h>
 #include <spdlog/version.h>
 #include <sys/resource.h>
 #include <unicode/uversion.h>
@@ -10,6 +9,7 @@
 #include <fstream>
 
 #include "backend/cpu/kernels.h"
+#include "base/cpus.h"
 #include "cli/doctor.h"
 #include "cli/line.h"
 #include "engine/memory_plan.h"
@@ -69,9 +69,7 @@ MachineFacts read_machine() {
   m.cpu = cpu_name();
   m.cpu_features = cpu_features();
   m.kernels = choose_kernels("")->name;
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) m.n_cpus = CPU_COUNT(&cpus);
+  m.n_cpus = n_usable_cpus();
   m.cpu_quota = quota_of(first_line("/sys/fs/cgroup/cpu.max"));
   m.memory_bytes = available_memory_bytes();
   m.max_open_files = hard_limit(RLIMIT_NOFILE);

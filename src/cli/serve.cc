@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/plan_flags.h"
+#include "cli/settle.h"
 #include "cli/stacks.h"
 #include "cli/start_notes.h"
 #include "cli/version.h"
@@ -151,6 +152,7 @@ int serve(Config& config) {
     log.info("ignored a variable of Kubernetes", {{"name", variable}});
   if (settings.engine.model.empty())
     return fail(invalid("--model is not set; give a .gguf file or a folder with config.json"));
+  for (const std::string& line : settle(&settings.engine)) log.warn(line);
 
   Clock clock;
   settings.server.version = version();

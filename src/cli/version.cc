@@ -5,7 +5,7 @@ namespace pf {
 std::string version() { return PF_VERSION; }
 std::string commit() { return PF_COMMIT; }
 std::string version_text() {
-  return "pilotfish " + version() + " (" + commit() + ")\nbuilt " PF_BUILD " with " __VERSION__;
+  return "pilotfish " + version() + " (" + commit() + ")\nbuilt " PF_BUILD;
 }
 
 }  // namespace pf

@@ -1,10 +1,7 @@
 #include "engine/device.h"
 
-#include <sched.h>
-
-#include <algorithm>
-
 #include "backend/cpu/cpu_backend.h"
+#include "base/cpus.h"
 #include "engine/memory_plan.h"
 
 namespace pf {
@@ -135,11 +132,6 @@ Footprint footprint(Device device, const EngineOptions& options, const ResidentM
                                                  cpu_options(options, resident), n_threads);
 }
 
-int32_t n_threads_of(const EngineOptions& o) {
-  if (o.threads > 0) return o.threads;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
+int32_t n_threads_of(const EngineOptions& o) { return o.threads > 0 ? o.threads : n_usable_cpus(); }
 
 }  // namespace pf

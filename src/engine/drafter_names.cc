@@ -12,10 +12,19 @@ namespace {
 constexpr std::string_view kKnownDrafters[] = {"ngram", "suffix", "lookahead", "early-exit",
                                                "model", "eagle",  "medusa",    "cascade"};
 
+bool is_known(const std::string& name) {
+  return std::find(std::begin(kKnownDrafters), std::end(kKnownDrafters), name) !=
+         std::end(kKnownDrafters);
+}
+
 }  // namespace
 
 bool wants(const EngineOptions& o, const std::string& drafter) {
   return std::find(o.speculation.begin(), o.speculation.end(), drafter) != o.speculation.end();
+}
+
+bool is_drafter_name(const std::string& name) {
+  return name == "off" || name == "auto" || name == "predicted" || is_known(name);
 }
 
 bool is_off(const EngineOptions& o) {
@@ -31,9 +40,7 @@ bool needs_drafts(const EngineOptions& o) {
 Status check_speculation(const EngineOptions& o) {
   if (is_off(o) || is_auto(o)) return {};
   for (const std::string& name : o.speculation) {
-    if (std::find(std::begin(kKnownDrafters), std::end(kKnownDrafters), name) !=
-        std::end(kKnownDrafters))
-      continue;
+    if (is_known(name)) continue;
     std::string known = "off, auto";
     for (std::string_view k : kKnownDrafters) known += ", " + std::string(k);
     return invalid("--speculation " + name + ": no such drafter; known: " + known);

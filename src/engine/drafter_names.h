@@ -12,6 +12,9 @@ namespace pf {
 bool wants(const EngineOptions& options, const std::string& drafter);
 bool is_off(const EngineOptions& options);
 bool is_auto(const EngineOptions& options);
+// What requests and --speculation call something else than a draft that was given: no draft of
+// another kind may have such a name.
+bool is_drafter_name(const std::string& name);
 // Whether --draft is opened at all.
 bool needs_drafts(const EngineOptions& options);
 // Refuses names that nobody knows.

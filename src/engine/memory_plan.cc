@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
+#include "engine/memory_cure.h"
 #include "sampling/draft_tree.h"
 
 namespace pf {
@@ -15,7 +17,10 @@ double bytes_per_weight(const std::string& type) {
   return 2;
 }
 
-std::string megabytes(int64_t bytes) { return std::to_string(bytes >> 20) + " MB"; }
+// What is missing is rounded up, so that it is never 0.
+std::string megabytes(int64_t bytes, bool up = false) {
+  return std::to_string((bytes + (up ? (1 << 20) - 1 : 0)) >> 20) + " MB";
+}
 
 int64_t read_number(const char* path, int64_t otherwise) {
   std::ifstream in(path);
@@ -39,38 +44,54 @@ int64_t packed_bytes(const Model& model, const std::string& type) {
 
 namespace {
 
-// KV blocks that the budget has room for, those that are wanted, and what that means.
-Status plan_blocks(const EngineOptions& options, int64_t block_bytes, int64_t left,
-                   MemoryPlan* plan) {
+// What is allowed, and why it is so little.
+std::string allowed_bytes(const EngineOptions& options, const MemoryPlan& plan) {
+  std::ostringstream text;
+  text << megabytes(plan.budget_bytes) << " that --gpu-memory-utilization "
+       << options.memory_utilization << " allows of " << megabytes(plan.available_bytes) << " free";
+  return text.str();
+}
+
+// KV blocks that the budget has room for, those that are wanted, and what that means. A refusal is
+// RESOURCE_EXHAUSTED where other flags could make room.
+Status plan_blocks(const EngineOptions& options, int64_t block_bytes, MemoryPlan* plan) {
+  auto refuse = [](const std::string& why) { return Status(Code::kResourceExhausted, why); };
   const int64_t P = options.block_size, need = plan->blocks_per_sequence;
-  const int64_t affordable = std::max<int64_t>(0, left) / block_bytes;
-  int64_t wanted = options.kv_blocks > 0 ? options.kv_blocks : need * options.max_num_seqs;
-  int64_t n_blocks = options.kv_blocks > 0 ? wanted : std::min(wanted, affordable);
-  n_blocks = std::min<int64_t>(n_blocks, INT32_MAX / std::max<int64_t>(1, P));
-  auto context_of = [&](int64_t blocks) {
-    return std::max<int64_t>(0, (blocks - 1) * P - kMaxTreeNodes);
-  };
-  if (n_blocks > affordable)
-    return invalid("--kv-blocks " + std::to_string(n_blocks) + " needs " +
-                   megabytes(n_blocks * block_bytes) + ", but only " +
-                   megabytes(std::max<int64_t>(0, left)) + " are left beside the weights; " +
-                   std::to_string(affordable) + " blocks fit");
-  if (n_blocks < need)
-    return invalid("the KV cache of " + std::to_string(n_blocks) +
-                   " blocks cannot hold one sequence of " + std::to_string(plan->max_context) +
-                   " tokens (" + std::to_string(need) + " blocks): set --max-model-len to " +
-                   std::to_string(context_of(n_blocks)) + " or less" +
-                   (options.kv_blocks > 0 ? ", or raise --kv-blocks" : ", or give it more memory"));
+  const int64_t fixed = plan->total_bytes(), left = plan->budget_bytes - fixed;
+  const int64_t affordable = std::max<int64_t>(0, left) / block_bytes, most = INT32_MAX / P;
+  const int64_t asked = options.kv_blocks;
+  if (left < 0)
+    return refuse("weights and scratch take " + megabytes(fixed) + ", which is " +
+                  megabytes(-left, true) + " more than the " + allowed_bytes(options, *plan));
+  if (asked > affordable)
+    return refuse("--kv-blocks " + std::to_string(asked) + " needs " +
+                  megabytes(asked * block_bytes) + ", but beside weights and scratch only " +
+                  megabytes(left) + " are left of the " + allowed_bytes(options, *plan) + "; " +
+                  std::to_string(affordable) + " blocks fit");
+  if (asked > most)
+    return invalid("--kv-blocks " + std::to_string(asked) + ": at most " + std::to_string(most) +
+                   " of --block-size " + std::to_string(P));
+  const int64_t n_blocks =
+      asked > 0 ? asked : std::min({need * options.max_num_seqs, affordable, most});
+  if (n_blocks < need) {
+    std::string why = "one sequence of " + std::to_string(plan->max_context) + " tokens needs " +
+                      std::to_string(need) + " KV blocks, ";
+    if (asked > 0) return refuse(why + "more than --kv-blocks " + std::to_string(asked));
+    return refuse(why + megabytes(need * block_bytes) + ", which is " +
+                  megabytes((need - affordable) * block_bytes, true) +
+                  " more than is left beside weights and scratch of the " +
+                  allowed_bytes(options, *plan));
+  }
   plan->n_blocks = static_cast<int32_t>(n_blocks);
   plan->affordable_blocks = affordable;
-  plan->largest_context = context_of(affordable);
+  plan->largest_context = std::max<int64_t>(0, (affordable - 1) * P - kMaxTreeNodes);
   return {};
 }
 
 }  // namespace
 
-Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& device,
-                               std::vector<ResidentModel> residents) {
+Result<MemoryPlan> lay_out_memory(const EngineOptions& options, const PlanDevice& device,
+                                  std::vector<ResidentModel> residents) {
   const ModelConfig& target = residents[0].model->config;
   MemoryPlan plan;
   plan.available_bytes = device.available_bytes;
@@ -102,10 +123,7 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& d
     if (r.in_tables) all_block_bytes += block_bytes.back() = f.kv_block_bytes;
   }
   plan.kv_bytes_per_token = all_block_bytes / options.block_size;
-  if (Status s =
-          plan_blocks(options, all_block_bytes, plan.budget_bytes - plan.total_bytes(), &plan);
-      !s.ok())
-    return s;
+  if (Status s = plan_blocks(options, all_block_bytes, &plan); !s.ok()) return s;
   for (size_t i = 0; i < residents.size(); ++i) {
     residents[i].n_blocks =
         (residents[i].in_tables ? plan.n_blocks : 0) + residents[i].n_window_blocks;
@@ -116,6 +134,14 @@ Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& d
                             plan.n_blocks * other.kv_block_bytes;
   plan.residents = std::move(residents);
   return plan;
+}
+
+Result<MemoryPlan> plan_memory(const EngineOptions& options, const PlanDevice& device,
+                               std::vector<ResidentModel> residents) {
+  Result<MemoryPlan> plan = lay_out_memory(options, device, residents);
+  if (plan.ok() || plan.status().code() != Code::kResourceExhausted) return plan;
+  return Status(Code::kResourceExhausted,
+                plan.status().message() + memory_cure(options, device, residents));
 }
 
 int64_t available_memory_bytes() {

@@ -81,6 +81,9 @@ Status add_draft(const EngineOptions& o, const DraftOption& option, Content cont
   if (!draft.ok()) return draft.status();
   if (draft->is_head() && out->find(true))
     return invalid("--draft " + option.path + ": a second draft head; one can be resident");
+  if (is_drafter_name(draft->name) && draft->name != draft->kind())
+    return invalid("--draft " + draft->name + "=" + option.path + ": '" + draft->name +
+                   "' is what another drafter is called; choose another name");
   for (const DraftModel& d : out->drafts)
     if (d.name == draft->name)
       return invalid("--draft " + option.path + ": a second draft called '" + d.name +

@@ -6,6 +6,7 @@
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/model.h"
+#include "model/model_files.h"
 #include "model/safetensors.h"
 
 namespace pf {
@@ -99,14 +100,6 @@ Result<Model> load_medusa(const std::string& weights, std::string_view config_js
   return model.ok() ? std::move(model) : model.status().within(weights);
 }
 
-// The config.json beside Medusa heads; nothing: it is no such file, or there is none.
-std::string medusa_config(const fs::path& folder) {
-  const std::string path = (folder / "config.json").string();
-  if (!is_there(path)) return "";
-  auto text = read_text(path);
-  return text.ok() && is_medusa_config(*text) ? text.take() : "";
-}
-
 Result<Model> load_hugging_face(const fs::path& folder, const std::string& weights, bool sharded) {
   auto config = read_config(folder);
   if (!config.ok()) return config.status();
@@ -121,52 +114,32 @@ Result<Model> load_hugging_face(const fs::path& folder, const std::string& weigh
   return model;
 }
 
-// The one .gguf file of a folder.
-Result<std::string> only_gguf_in(const fs::path& folder) {
-  std::error_code error;
-  std::vector<std::string> found;
-  fs::directory_iterator at(folder, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    if (at->path().extension() == ".gguf") found.push_back(at->path().string());
-  }
-  if (error) return Status(Code::kNotFound, folder.string() + ": " + error.message());
-  if (found.size() == 1) return found.front();
-  return invalid(folder.string() + ": " +
-                 (found.empty() ? "no model.safetensors, model.safetensors.index.json or .gguf file"
-                                : "several .gguf files; name one of them"));
-}
-
-Result<Model> load_folder(const fs::path& folder, Content content) {
-  std::string single = (folder / "model.safetensors").string();
-  const std::string medusa = (folder / kMedusaFile).string(), medusa_json = medusa_config(folder);
-  if (is_there(medusa)) return load_medusa(medusa, medusa_json);
-  if (!medusa_json.empty() && is_there(single)) return load_medusa(single, medusa_json);
-  std::string index = single + ".index.json";
-  if (is_there(index)) return load_hugging_face(folder, index, true);
-  if (is_there(single)) return load_hugging_face(folder, single, false);
-  auto gguf = only_gguf_in(folder);
-  if (!gguf.ok() && content == Content::kShapes && is_there(folder / "config.json")) {
-    auto config = read_config(folder);
-    if (!config.ok()) return config.status();
-    auto model = model_without_weights(config.take());
-    return model.ok() ? std::move(model) : model.status().within(folder.string());
-  }
-  if (!gguf.ok()) return gguf.status();
-  return load_gguf(*gguf, content);
+Result<Model> load_shapes_of(const fs::path& folder) {
+  auto config = read_config(folder);
+  if (!config.ok()) return config.status();
+  auto model = model_without_weights(config.take());
+  return model.ok() ? std::move(model) : model.status().within(folder.string());
 }
 
 Result<Model> load_any(const std::string& path, Content content) {
-  std::error_code error;
+  using Form = ModelFiles::Form;
   if (content == Content::kShapes && !is_there(path)) return known_shape(path);
-  if (fs::is_directory(path, error)) return load_folder(path, content);
-  fs::path file(path);
-  if (file.extension() == ".safetensors") {
-    const std::string medusa_json = medusa_config(file.parent_path());
-    if (file.filename() == kMedusaFile || !medusa_json.empty())
-      return load_medusa(path, medusa_json);
-    return load_hugging_face(file.parent_path(), path, false);
+  auto files = find_model_files(path);
+  if (!files.ok()) return files.status();
+  if (files->form == Form::kConfigOnly && content == Content::kWeights)
+    return only_gguf_in(path).status();  // what a folder without weights lacks
+  switch (files->form) {
+    case Form::kGguf:
+      return load_gguf(files->weights, content);
+    case Form::kMedusa:
+      return load_medusa(files->weights, files->medusa_config);
+    case Form::kConfigOnly:
+      return load_shapes_of(files->folder);
+    case Form::kSafetensors:
+    case Form::kShards:
+      break;
   }
-  return load_gguf(path, content);
+  return load_hugging_face(files->folder, files->weights, files->form == Form::kShards);
 }
 
 }  // namespace

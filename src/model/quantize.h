@@ -60,8 +60,8 @@ QuantizeTypes default_types(const Model& model, TensorType type);
 // Reads a model or draft in any supported form and writes it as GGUF version 3 with the names and
 // the row order of llama.cpp. int4_group 128: blocks share scales by fours, and the file says so;
 // other readers need not know. Metadata of a GGUF input (the tokenizer too) is carried over; from a
-// Hugging Face folder the configuration is written. The file appears whole or not at all.
-// n_threads 0 = one per CPU.
+// Hugging Face folder the configuration is written. The file appears whole or not at all, and never
+// in place of its source or of a link. n_threads 0 = one per CPU of this process, which is the most.
 Result<QuantizeReport> quantize_file(const std::string& in, const std::string& out, TensorType type,
                                      int n_threads = 0, int int4_group = 32);
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <thread>
 
+#include "base/cpus.h"
+#include "base/files.h"
 #include "model/families.h"
 #include "model/gguf_write.h"
 #include "model/quantize.h"
@@ -188,16 +189,52 @@ void rename_for_report(QuantizeReport& report, const Model& m) {
 
 }  // namespace
 
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether two paths are one file, through links of any kind.
+bool is_same_file(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return fs::equivalent(a, b, error) && !error;
+}
+
+// A file of a model's folder other than a GGUF, which may be an earlier result.
+bool is_file_of_folder(const fs::path& folder, const fs::path& out) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (at->path().extension() != ".gguf" && is_same_file(at->path(), out)) return true;
+  return false;
+}
+
+// The result is renamed over `out`: that must be neither the source nor a link, whose place the
+// new file would take while what it points to stays as it was.
+Status check_output(const std::string& in, const Model& source, const std::string& out) {
+  std::error_code error;
+  if (is_same_file(in, out) || is_same_file(source.gguf_path, out) || is_file_of_folder(in, out))
+    return invalid(out + " is a file of the source " + in +
+                   ", which it would replace; name another");
+  if (fs::is_symlink(out, error))
+    return invalid(out + " is a symbolic link to " + fs::read_symlink(out, error).string() +
+                   "; name the file itself, or remove the link");
+  if (Status s = check_can_write(out); !s.ok()) return s;
+  if (fs::exists(out, error) && !fs::is_regular_file(out, error))
+    return invalid(out + " is no regular file; name one");
+  return {};
+}
+
+}  // namespace
+
 Result<QuantizeReport> quantize_file(const std::string& in, const std::string& out, TensorType type,
                                      int n_threads, int int4_group) {
   auto source = load_model(in, Role::kDraft);
   if (!source.ok()) return source.status();
+  if (Status s = check_output(in, *source, out); !s.ok()) return s;
   if (!source->medusa.empty())
     return invalid(in +
                    ": Medusa heads are not written as GGUF; they are quantised at load "
                    "(--draft-quantization)");
-  unsigned n_cpus = std::max(1u, std::thread::hardware_concurrency());
-  ThreadPool pool(n_threads > 0 ? n_threads : static_cast<int>(n_cpus));
+  ThreadPool pool(n_threads > 0 ? std::min(n_threads, n_usable_cpus()) : n_usable_cpus());
   QuantizeReport report;
   QuantizeTypes types = default_types(*source, type);
   types.int4_group = int4_group;

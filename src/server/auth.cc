@@ -1,7 +1,9 @@
 #include "server/auth.h"
 
 #include <cctype>
-#include <fstream>
+#include <sstream>
+
+#include "base/files.h"
 
 namespace pf {
 namespace {
@@ -26,8 +28,9 @@ bool equal_in_constant_time(std::string_view given, std::string_view secret) {
 }  // namespace
 
 Result<AuthTokens> AuthTokens::load(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return invalid("--auth-token-file " + path + " cannot be read");
+  Result<std::string> text = read_whole_file(path, kMaxConfigurationBytes);
+  if (!text.ok()) return text.status().within("--auth-token-file");
+  std::istringstream in(*text);
   std::vector<std::string> tokens;
   for (std::string line; std::getline(in, line);) {
     size_t first = line.find_first_not_of(" \t\r"), last = line.find_last_not_of(" \t\r");

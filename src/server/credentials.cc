@@ -3,17 +3,15 @@
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
-#include <fstream>
-#include <sstream>
+#include "base/files.h"
 
 namespace pf {
 namespace {
 
 Status check_pem(const std::string& flag, const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  if (!in || !(text << in.rdbuf())) return invalid(flag + " " + path + " cannot be read");
-  if (text.str().find("-----BEGIN ") == std::string::npos)
+  Result<std::string> text = read_whole_file(path, kMaxConfigurationBytes);
+  if (!text.ok()) return text.status().within(flag);
+  if (text->find("-----BEGIN ") == std::string::npos)
     return invalid(flag + " " + path + " is no PEM file; it must hold a -----BEGIN line");
   return {};
 }

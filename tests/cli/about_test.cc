@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <fstream>
 
+#include "cli/arguments.h"
 #include "cli/command_words.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/doctor.h"
+#include "cli/version.h"
 
 namespace pf {
 namespace {
@@ -186,7 +188,36 @@ TEST(Completion, BashCompletesWithIt) {
   EXPECT_EQ(completed("pilotfish serve --device c", 3), "cpu cuda\n");
   EXPECT_EQ(completed("pilotfish serve --acceptance thr", 3), "threshold threshold-literal\n");
   EXPECT_EQ(completed("pilotfish quantize --ty", 2), "--type\n");
+  EXPECT_EQ(completed("pilotfish completion \"\"", 2), "bash zsh fish\n");
+  EXPECT_EQ(completed("pilotfish completion z", 2), "zsh\n");
+  EXPECT_EQ(completed("pilotfish serve --speculation e", 3), "early-exit eagle\n");
   EXPECT_EQ(completed("pilotfish serve --max-num-seqs \"\"", 3), "\n") << "a number: no guess";
+}
+
+// CLI11 alone takes --prompt for the model's name.
+TEST(Arguments, NothingBehindTheEqualsSignIsAnEmptyValue) {
+  auto of = [](std::vector<const char*> words) {
+    words.insert(words.begin(), "pilotfish");
+    std::vector<std::string> out =
+        arguments_backwards(static_cast<int>(words.size()), words.data());
+    return std::vector<std::string>(out.rbegin(), out.rend());
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(of({"generate", "--model=", "--prompt", "hi"}),
+            (Words{"generate", "--model", "", "--prompt", "hi"}));
+  EXPECT_EQ(of({"--seed=3", "--a=b=", "=", "--=", "x="}),
+            (Words{"--seed=3", "--a=b=", "=", "--=", "x="}));
+  EXPECT_EQ(of({}), Words{});
+}
+
+TEST(Version, NamesTheCompiler) {
+  const std::string text = version_text();
+  EXPECT_EQ(text.find("  "), std::string::npos) << text;
+#if defined(__clang__)
+  EXPECT_NE(text.find("with Clang "), std::string::npos) << text;
+#else
+  EXPECT_NE(text.find("with GNU "), std::string::npos) << text;
+#endif
 }
 
 TEST(Manual, IsGoodRoff) {

@@ -63,7 +63,8 @@ TEST(Config, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
 TEST(Config, EveryOptionIsReadFromAllThreeAndPrintedAsItWouldBeRead) {
   for (const Option& o : option_table()) {
     std::string value = o.get(Settings());
-    if (value.empty()) value = o.name == "speculation-tree" ? "3,2" : "x";
+    if (value.empty())
+      value = o.name == "speculation-tree" ? "3,2" : o.values == "HOST:PORT" ? "[::1]:65535" : "x";
     std::vector<std::string> flag{"--" + o.name, value};
     if (o.kind == Option::Kind::kSwitch)
       flag = {"--" + std::string(value == "true" ? "" : "no-") + o.name};
@@ -128,6 +129,11 @@ TEST(Config, WrongValuesSayWhereInOneLine) {
            {{"--speculation-tree-nodes", "65"}, {}, "", "64"},
            {{"--gpu-memory-utilization", "nan"}, {}, "", "0.01..1"},
            {{"--drain-timeout", "30"}, {}, "", "30s"},
+           {{"--listen", "127.0.0.1:99999"}, {}, "", "--listen: needs a port in 0..65535"},
+           {{"--listen", ""}, {}, "", "--listen: needs HOST:PORT"},
+           {{"--metrics-listen", "localhost"}, {}, "", "--metrics-listen: needs HOST:PORT"},
+           {{}, {"PILOTFISH_ADMIN_LISTEN=:-1"}, "", "PILOTFISH_ADMIN_LISTEN: needs a port"},
+           {{}, {}, "listen = '::1:65536'", ":1: listen: needs a port"},
            {{}, {"PILOTFISH_ENABLE_PREFIX_CACHING=maybe"}, "", "PILOTFISH_ENABLE_PREFIX_CACHING"},
            {{}, {}, "max-num-seqs = 'many'", ":1: max-num-seqs"},
            {{}, {}, "\n[model]\nx = 1", "model"},
@@ -140,6 +146,30 @@ TEST(Config, WrongValuesSayWhereInOneLine) {
   }
   EXPECT_NE(read({"--config", "/nonexistent.toml"})->status.message().find("/nonexistent.toml"),
             std::string::npos);
+}
+
+TEST(Config, ErrorsPointToTheHelpOfTheirOwnCommand) {
+  CLI::App app;
+  Config config;
+  config.declare(app.add_subcommand("generate"), Option::Scope::kEngine);
+  const char* const environment[] = {"PILOTFISH_NOPE=1", nullptr};
+  EXPECT_EQ(config.resolve(environment).message(),
+            "PILOTFISH_NOPE: no such setting; see pilotfish generate --help");
+}
+
+// A folder was an empty configuration.
+TEST(Config, AFolderIsNoConfiguration) {
+  EXPECT_EQ(read({"--config", "/tmp"})->status.message(),
+            "--config: /tmp: is a folder; a file is needed");
+  EXPECT_EQ(read({}, {"PILOTFISH_CONFIG=/tmp"})->status.message(),
+            "PILOTFISH_CONFIG: /tmp: is a folder; a file is needed");
+}
+
+TEST(Config, NoneOrAnyPortMayBeListenedOn) {
+  auto r = read({"--listen", "unix:/run/p.sock", "--metrics-listen", "", "--admin-listen", "h:0"});
+  ASSERT_TRUE(r->status.ok()) << r->status.message();
+  EXPECT_EQ(r->config.settings().server.listen, "unix:/run/p.sock");
+  EXPECT_EQ(r->config.settings().server.metrics_listen, "");
 }
 
 TEST(Config, DraftsMayBeRepeatedNamedAndListed) {

@@ -26,5 +26,28 @@ TEST(GenerateStats, ATreesLengthIsItsNodesPerPassThatDrafted) {
       << plain_text(stats);
 }
 
+// 21 tokens, 20 of them in 0.1 and 0.2 s; a ratio of equal work was shown as a speed-up.
+TEST(GenerateStats, ASpeedUpIsToldOfDraftsAlone) {
+  pilotfish::v1::Completion with, without;
+  for (auto [c, us] : {std::pair{&with, 100'000}, std::pair{&without, 200'000}}) {
+    c->set_num_tokens(21);
+    c->mutable_finish()->mutable_timing()->set_decode_us(us);
+  }
+  GenerateStats stats = stats_of(with, without);
+  EXPECT_FALSE(stats.has_speedup());
+  EXPECT_NE(plain_text(stats).find("200.0 tokens/s, 100.0 with K = 0"), std::string::npos);
+  EXPECT_EQ(plain_text(stats).find("2.00"), std::string::npos) << plain_text(stats);
+  EXPECT_NE(json_text(stats).find("\"speedup\":null"), std::string::npos) << json_text(stats);
+  with.mutable_finish()->mutable_speculation()->set_drafted_tokens(1);
+  stats = stats_of(with, without);
+  EXPECT_NE(plain_text(stats).find("speed-up         2.00\n"), std::string::npos);
+  EXPECT_NE(json_text(stats).find("\"speedup\":2.0"), std::string::npos) << json_text(stats);
+  with.set_num_tokens(1);
+  without.set_num_tokens(1);
+  stats = stats_of(with, without);
+  EXPECT_FALSE(stats.has_speedup());
+  EXPECT_EQ(plain_text(stats).find("tokens/s"), std::string::npos) << plain_text(stats);
+}
+
 }  // namespace
 }  // namespace pf

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "cli/draft_tokens.h"
+#include "model/model.h"
 #include "text/byte_alphabet.h"
 #include "text/smollm2.h"
 #include "text/utf8.h"
@@ -62,6 +63,7 @@ const char* const kTokenizer =
 TEST(LoadText, ReadsAFolderAndTheFileInIt) {
   Folder folder;
   folder.write("tokenizer.json", kTokenizer);
+  folder.write("model.safetensors", "not read for the text");
   folder.write("generation_config.json", R"({"temperature":0.6,"top_k":5,"eos_token_id":[3]})");
   folder.write("chat_template.jinja",
                "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + "
@@ -91,6 +93,28 @@ TEST(LoadText, SaysWhichFileIsMissingOrWrong) {
             std::string::npos);
   EXPECT_NE(load_text("/nonexistent.gguf").status().message().find("/nonexistent.gguf"),
             std::string::npos);
+}
+
+// Each was told to put a tokenizer.json there, whatever it was.
+TEST(LoadText, FindsTheFilesThatTheWeightsAreLoadedFrom) {
+  Folder folder;
+  auto says = [](const fs::path& path) { return load_text(path.string()).status().message(); };
+  EXPECT_EQ(says("nope"), "nope: No such file or directory");
+  folder.write("notes.txt", "no model");
+  EXPECT_EQ(says(folder.path / "notes.txt"),
+            load_model(folder.path / "notes.txt").status().message());
+  EXPECT_EQ(says(folder.path / "notes.txt").find("tokenizer"), std::string::npos);
+  fs::create_directory(folder.path / "two");
+  std::ofstream(folder.path / "two/a.gguf") << "GGUF";
+  std::ofstream(folder.path / "two/b.gguf") << "GGUF";
+  EXPECT_EQ(says(folder.path / "two"),
+            (folder.path / "two").string() + ": several .gguf files; name one of them");
+  fs::create_directory(folder.path / "none");
+  EXPECT_EQ(says(folder.path / "none"), load_model(folder.path / "none").status().message());
+  if (!fs::exists(kModel)) GTEST_SKIP() << kModel << " is missing: run scripts/get_model.sh";
+  fs::create_symlink(kModel, folder.path / "without-suffix");
+  EXPECT_TRUE(load_text((folder.path / "without-suffix").string()).ok());
+  EXPECT_TRUE(has_text((folder.path / "without-suffix").string()));
 }
 
 // The shipped drafts name the target's tokens and have no tokenizer; a folder may be one GGUF file.

@@ -299,6 +299,19 @@ TEST(LoadDrafts, DraftsAreToldApartByName) {
   EXPECT_EQ(texts.texts, run(pair.options).texts);
 }
 
+// A request for 'ngram' could have meant either.
+TEST(LoadDrafts, ADraftMayNotBeCalledLikeAnotherDrafter) {
+  Pair pair(same(kV));
+  for (const char* name : {"ngram", "off", "auto", "predicted", "eagle", "cascade"}) {
+    pair.options.drafts[0].name = name;
+    EXPECT_THAT(pair.refusal(), HasSubstr(std::string("'") + name + "' is what another drafter"));
+  }
+  for (const char* name : {"model", "", "small"}) {
+    pair.options.drafts[0].name = name;
+    EXPECT_EQ(pair.refusal(), "accepted") << name;
+  }
+}
+
 // Random Medusa heads for a target of this width and vocabulary, as published.
 void write_medusa(const Folder& folder, int64_t width, int64_t vocabulary, int n_heads) {
   std::map<std::string, StRow> rows;

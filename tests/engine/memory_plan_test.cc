@@ -130,12 +130,94 @@ TEST(MemoryPlan, WhatCannotHoldOneSequenceIsRefusedWithTheContextThatFits) {
   ResidentModel r = resident_of(model, "bf16");
   Result<MemoryPlan> ample = plan_memory(o, {Device::kCpu, 1, kGib}, {r});
   ASSERT_TRUE(ample.ok()) << ample.status().message();
-  // The model's 4,096 tokens need 261 blocks; 100 hold (100 - 1) 16 - 64 = 1,520.
+  // The model's 4,096 tokens need 261 blocks; 100 hold 100 x 16 - 1 - 64 = 1,535, and more where
+  // scratch is smaller for a shorter context.
   const int64_t little =
       2 * (ample->parts[0].bytes + ample->parts[1].bytes + 100 * ample->kv_bytes_per_token * 16);
   Result<MemoryPlan> plan = plan_memory(o, {Device::kCpu, 1, little}, {r});
   ASSERT_FALSE(plan.ok());
-  EXPECT_THAT(plan.status().message(), testing::HasSubstr("set --max-model-len to 1520 or less"));
+  const std::string said = plan.status().message();
+  size_t at = said.find("set --max-model-len to ");
+  ASSERT_NE(at, std::string::npos) << said;
+  o.max_model_len = std::stoi(said.substr(at + 23));
+  EXPECT_GE(o.max_model_len, 1535);
+  EXPECT_TRUE(plan_memory(o, {Device::kCpu, 1, little}, {r}).ok());
+  ++o.max_model_len;
+  EXPECT_FALSE(plan_memory(o, {Device::kCpu, 1, little}, {r}).ok());
+}
+
+// A model whose KV of one sequence has 261 blocks of 4,096 bytes, with 1 GiB free.
+struct Shortage : testing::Test {
+  Shortage() : model(tiny_model({})), resident(resident_of(model, "bf16")) {}
+  std::string refusal() {
+    resident.max_rows = o.max_num_batched_tokens;
+    Result<MemoryPlan> plan = plan_memory(o, {Device::kCpu, 1, free_bytes}, {resident});
+    return plan.ok() ? "" : plan.status().message();
+  }
+  // What the advice says to do, done.
+  void expect_cured() { EXPECT_EQ(refusal(), ""); }
+
+  const Model model;
+  ResidentModel resident;
+  EngineOptions o = options("none", "auto");
+  int64_t free_bytes = kGib;
+};
+
+// It said "set --max-model-len to 0 or less".
+TEST_F(Shortage, TooFewBlocksAskForMoreOfThem) {
+  o.kv_blocks = 1;
+  EXPECT_EQ(refusal(),
+            "one sequence of 4096 tokens needs 261 KV blocks, more than --kv-blocks 1: set "
+            "--kv-blocks to 261 or more");
+  o.kv_blocks = 100;
+  EXPECT_EQ(refusal(),
+            "one sequence of 4096 tokens needs 261 KV blocks, more than --kv-blocks 100: set "
+            "--max-model-len to 1535 or less, or --kv-blocks to 261 or more");
+  o.max_model_len = 1535;  // (1,535 + 64) / 16 + 1 = 100
+  expect_cured();
+  o.max_model_len = 1536;
+  EXPECT_NE(refusal(), "");
+}
+
+TEST_F(Shortage, TooManyBlocksAreCountedAsTheyWereAsked) {
+  o.kv_blocks = 2'000'000'000;
+  EXPECT_THAT(refusal(), testing::HasSubstr("--kv-blocks 2000000000 needs 7812500 MB"));
+  EXPECT_THAT(refusal(), testing::HasSubstr("set --kv-blocks to "));
+  free_bytes = int64_t{1} << 50;
+  EXPECT_EQ(refusal(), "--kv-blocks 2000000000: at most 134217727 of --block-size 16");
+}
+
+TEST_F(Shortage, AShareThatIsTooSmallIsNamed) {
+  free_bytes = int64_t{16} << 20;
+  o.memory_utilization = 0.01;
+  const std::string said = refusal();
+  EXPECT_THAT(said, testing::HasSubstr("--gpu-memory-utilization 0.01 allows of 16 MB free: set"));
+  size_t at = said.find("--gpu-memory-utilization to ");
+  ASSERT_NE(at, std::string::npos) << said;
+  o.memory_utilization = std::stod(said.substr(at + 28));
+  expect_cured();
+  o.memory_utilization -= 0.01;
+  EXPECT_NE(refusal(), "");
+}
+
+TEST_F(Shortage, TooManyRowsAreNamed) {
+  o.max_num_batched_tokens = 1 << 20;
+  free_bytes = kGib / 8;
+  const std::string said = refusal();
+  EXPECT_THAT(said, testing::StartsWith("weights and scratch take "));
+  size_t at = said.find("--max-num-batched-tokens to ");
+  ASSERT_NE(at, std::string::npos) << said;
+  o.max_num_batched_tokens = std::stoi(said.substr(at + 28));
+  expect_cured();
+  ++o.max_num_batched_tokens;
+  EXPECT_NE(refusal(), "");
+}
+
+TEST_F(Shortage, WhereNoFlagHelpsThatIsSaid) {
+  free_bytes = 1000;
+  EXPECT_THAT(refusal(), testing::HasSubstr(" MB more than the 0 MB that"));
+  EXPECT_THAT(refusal(), testing::HasSubstr("; no flag makes room alone: take a smaller model"));
+  EXPECT_EQ(refusal().find('\n'), std::string::npos);
 }
 
 }  // namespace

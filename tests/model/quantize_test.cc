@@ -319,6 +319,43 @@ TEST(QuantizeFile, FailureLeavesTheOldFile) {
   EXPECT_FALSE(nowhere.ok());
 }
 
+// The source lost its weights: the result was renamed over it.
+TEST(QuantizeFile, TheSourceIsNotReplacedByAnyName) {
+  namespace fs = std::filesystem;
+  Folder folder, links;
+  folder.put("config.json", test::tiny_config("llama", ""));
+  folder.put("model.safetensors", test::safetensors(test::tiny_tensors(false, false)));
+  const std::string fine = links / "fine.gguf";
+  ASSERT_TRUE(quantize_file(folder.path(), fine, TensorType::kQ8_0, 1).ok());
+  fs::create_symlink(fine, links / "soft.gguf");
+  fs::create_hard_link(fine, links / "hard.gguf");
+  fs::create_symlink(links / "nowhere", links / "dangling.gguf");
+  const std::string weights = folder / "model.safetensors";
+  for (const auto& [in, out, says] :
+       {std::tuple{fine, fine, "is a file of the source"},
+        std::tuple{fine, links / "./fine.gguf", "is a file of the source"},
+        std::tuple{fine, links / "soft.gguf", "is a file of the source"},
+        std::tuple{links / "soft.gguf", fine, "is a file of the source"},
+        std::tuple{fine, links / "hard.gguf", "is a file of the source"},
+        std::tuple{folder.path(), weights, "is a file of the source"},
+        std::tuple{folder.path(), folder / "config.json", "is a file of the source"},
+        std::tuple{folder.path(), links / "soft.gguf", "is a symbolic link to"},
+        std::tuple{folder.path(), links / "dangling.gguf", "is a symbolic link to"},
+        std::tuple{folder.path(), links.path(), "is a folder"},
+        std::tuple{folder.path(), std::string("/dev/null"), "is no regular file"},
+        std::tuple{folder.path(), links / "no/x.gguf", "No such file"}}) {
+    auto report = quantize_file(in, out, TensorType::kQ4_0, 1);
+    ASSERT_FALSE(report.ok()) << in << " " << out;
+    EXPECT_NE(report.status().message().find(says), std::string::npos) << report.status().message();
+    EXPECT_NE(report.status().message().find(out), std::string::npos) << report.status().message();
+  }
+  EXPECT_EQ(load_model(fine)->layers[0].q.type, TensorType::kQ8_0);
+  EXPECT_TRUE(fs::is_symlink(links / "soft.gguf"));
+  // An earlier result in the model's own folder may be written again.
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(quantize_file(folder.path(), folder / "out.gguf", TensorType::kQ4_0, 1).ok());
+}
+
 TEST(QuantizeModel, OwnsItsWeightsAndFirstLayersBorrow) {
   Folder folder;
   folder.put("config.json", test::tiny_config("llama", ""));

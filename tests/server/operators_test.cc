@@ -180,6 +180,8 @@ TEST(AuthTokens, AFileWithoutATokenIsRefused) {
   TokenFile empty("\n  \n");
   EXPECT_NE(AuthTokens::load(empty.path).status().message().find(empty.path), std::string::npos);
   EXPECT_FALSE(AuthTokens::load("/nonexistent/tokens").ok());
+  EXPECT_EQ(AuthTokens::load("/tmp").status().message(),
+            "--auth-token-file: /tmp: is a folder; a file is needed");
 }
 
 TEST(Log, EscapesWhatAClientSends) {

@@ -330,7 +330,7 @@ def mistakes_of_the_operator_are_one_line_and_exit_2():
         (["serve", "--model", str(MODEL), "--max-model-len", "99999"], "8192"),
         (["serve", "--model", str(MODEL), "--draft", str(garbage)], "garbage.gguf"),
         (["serve", "--model", str(MODEL), "--config", str(config)], "max-num-seqz"),
-        (["serve", "--model", str(MODEL), "--kv-blocks", "3"], "--max-model-len"),
+        (["serve", "--model", str(MODEL), "--kv-blocks", "3"], "--kv-blocks to 517 or more"),
         (["serve", "--no-such-flag"], "--no-such-flag"),
         (["generate", "--model", str(MODEL), "--prompt", "x", "--speculation", "oracle"], "oracle"),
         (["inspect", "/nonexistent"], "/nonexistent"),

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/options.h"
+
+namespace pf {
+
+// What of the options cannot be as it was asked for, or changes nothing: put right, and one line
+// each to be said. Threads beyond the CPUs of this process would only wait for each other.
+std::vector<std::string> settle(EngineOptions* options);
+
+// The same, said on stderr: for commands without a log.
+void settle_aloud(EngineOptions* options);
+
+}  // namespace pf
