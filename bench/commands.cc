@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "bench/decode.h"
 #include "bench/kernels.h"
+#include "bench/length_rows.h"
 #include "bench/serve.h"
 #include "bench/speculation.h"
 #include "cli/parse_value.h"
@@ -53,6 +54,7 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
   struct Options {
     KernelsOptions kernels;
     Output output;
+    std::string html;
     double slice_ms = 10;
   };
   auto o = std::make_shared<Options>();
@@ -73,10 +75,12 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
       ->check(CLI::Range(1, 1024).description(""));
   command
       ->add_option("--part", o->kernels.parts,
-                   "What to measure [products,attention,rows,step,length,kv,growth]")
+                   "What to measure [products,attention,rows,step,length,kv,growth]; groups: INT4 "
+                   "groups of 128 over blocks of 32, needs --dtype int4")
       ->delimiter(',')
-      ->type_name("{products,attention,rows,step,length,kv,growth}")
-      ->check(CLI::IsMember({"products", "attention", "rows", "step", "length", "kv", "growth"})
+      ->type_name("{products,groups,attention,rows,step,length,kv,growth}")
+      ->check(CLI::IsMember(
+                  {"products", "groups", "attention", "rows", "step", "length", "kv", "growth"})
                   .description(""));
   command->add_option("--m", o->kernels.rows, "Rows, or sequences, of a step [1..16 and 512]")
       ->delimiter(',')
@@ -91,6 +95,9 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
   CLI::Option* quick = command->add_flag(
       "--quick", o->kernels.quick, "Does it all run? Few and short rounds, small probes and sizes");
   o->output.declare(command);
+  command->add_option("--html", o->html, "The choice of draft length (part length) as plots")
+      ->type_name("FILE")
+      ->group("Output");
   command->callback([o, run, command, quick] {
     *run = [o, command, quick] {
       KernelsOptions& k = o->kernels;
@@ -102,7 +109,18 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
         k.probe_bytes = size_t{32} << 20;
       }
       if (Status s = o->output.check(); !s.ok()) return refuse(s);
-      return o->output.finish(bench_kernels(k));
+      if (!o->html.empty())
+        if (Status s = check_can_write(o->html).within("--html"); !s.ok()) return refuse(s);
+      Result<Report> report = bench_kernels(k);
+      if (report.ok()) {
+        const Json all = report->json();
+        std::vector<Plot> plots =
+            length_plots(all["sections"].value("draft length", Json::array()));
+        if (Status s = write_page(o->html, "pilotfish-bench kernels", report->head(), plots);
+            !s.ok())
+          return refuse(s);
+      }
+      return o->output.finish(report);
     };
   });
 }

@@ -1,6 +1,7 @@
 #include "bench/driver.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "bench/bench_model.h"
 #include "bench/measure.h"
@@ -61,6 +62,10 @@ int64_t DriverRun::n_decoded() const {
   return n;
 }
 
+double DriverRun::draft_s() const {
+  return std::accumulate(propose_s.begin(), propose_s.end(), 0.0);
+}
+
 Result<std::unique_ptr<Driver>> Driver::create(EngineOptions options, std::span<const int> cpus) {
   options.prefix_caching = false;
   if (options.threads <= 0) options.threads = std::max<int>(1, static_cast<int>(cpus.size()));
@@ -94,11 +99,30 @@ void Driver::collect(DriverRun* run, size_t* n_begun, size_t* n_ended) {
     for (const VerifiedRound& round : event->rounds) {
       ++run->n_rounds;
       run->n_drafted += round.n_drafted;
+      auto n = static_cast<size_t>(round.n_drafted);
+      run->rounds_of.resize(std::max(run->rounds_of.size(), n + 1), 0);
+      ++run->rounds_of[n];
+      if (round.drafter >= 0) {
+        auto d = static_cast<size_t>(round.drafter);
+        run->drafted_by.resize(std::max(run->drafted_by.size(), d + 1), 0);
+        run->drafted_by[d] += round.n_drafted;
+      }
       run->n_accepted += round.n_accepted;
       round.count_depths(&run->drafted_at, &run->accepted_at);
     }
     if (event->finish != FinishReason::kNone) ++*n_ended;
   }
+}
+
+// Adds what the step has counted so far, or takes it away.
+void Driver::take_times(double sign, DriverRun* run) const {
+  const DraftTimes& times = step_->draft_times();
+  run->propose_s.resize(times.proposing.size(), 0);
+  for (size_t d = 0; d < times.proposing.size(); ++d)
+    run->propose_s[d] += sign * times.proposing[d];
+  run->catch_up_s += sign * times.catching_up;
+  run->absorb_s += sign * times.absorbing;
+  run->target_s += sign * step_->snapshot().target_seconds;
 }
 
 Status Driver::check_prompts(std::span<const std::vector<int32_t>> prompts, int32_t n) const {
@@ -148,7 +172,6 @@ Result<DriverRun> Driver::run(std::span<const std::vector<int32_t>> prompts, con
   for (const auto& prompt : prompts) submit(prompt, ask);
   DriverRun run;
   run.tokens.resize(prompts.size());
-  double drafted_before = step_->snapshot().draft_seconds;
   size_t n_begun = 0, n_ended = 0;
   pool_->begin();
   double began = now_s(), decoding = 0;
@@ -156,12 +179,15 @@ Result<DriverRun> Driver::run(std::span<const std::vector<int32_t>> prompts, con
     step_->run();
     collect(&run, &n_begun, &n_ended);
     if (decoding > 0) ++run.n_steps;
-    if (decoding == 0 && n_begun == prompts.size()) decoding = now_s();
+    if (decoding == 0 && n_begun == prompts.size()) {
+      take_times(-1, &run);
+      decoding = now_s();
+    }
   }
   pool_->end();
   run.prefill_s = decoding - began;
   run.decode_s = now_s() - decoding;
-  run.draft_s = step_->snapshot().draft_seconds - drafted_before;
+  take_times(1, &run);
   return run;
 }
 

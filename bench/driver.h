@@ -32,9 +32,15 @@ struct DriverRun {
   int64_t n_drafted = 0, n_accepted = 0;
   int64_t n_rounds = 0;                          // target passes behind the prompts, by sequence
   std::vector<int64_t> drafted_at, accepted_at;  // by depth, the first at index 0
-  double draft_s = 0;                            // of all steps: the drafters' proposing
+  std::vector<int64_t> rounds_of;                // [n]: rounds with so many drafted tokens
+  std::vector<int64_t> drafted_by;               // tokens by drafter
+  // Of decode_s: the drafters' proposing by drafter, the target's passes, and what drafters need
+  // besides: feeding what a plane lacks before it can draft, and taking in hidden states.
+  std::vector<double> propose_s;
+  double target_s = 0, catch_up_s = 0, absorb_s = 0;
 
   int64_t n_decoded() const;  // tokens behind the first ones
+  double draft_s() const;     // all proposing
 };
 
 // The engine's step on the calling thread: no queueing, no text, no network. For measuring.
@@ -61,6 +67,7 @@ class Driver {
     return (n_tokens + kv_.block_tokens - 1) / kv_.block_tokens;
   }
   int64_t n_kv_blocks() const { return kv_.n_blocks; }
+  int32_t n_drafters() const { return static_cast<int32_t>(step_->draft_times().proposing.size()); }
   int32_t vocabulary_size() const {
     return static_cast<int32_t>(step_->target().info().vocabulary_size);
   }
@@ -70,6 +77,7 @@ class Driver {
   Status check_prompts(std::span<const std::vector<int32_t>> prompts, int32_t n) const;
   void submit(const std::vector<int32_t>& prompt, const DriverAsk& ask);
   void collect(DriverRun* run, size_t* n_begun, size_t* n_ended);
+  void take_times(double sign, DriverRun* run) const;
 
   std::unique_ptr<ThreadPool> pool_;
   Clock clock_;

@@ -30,6 +30,27 @@ void report_probes(const ProbeMemory& memory, ThreadPool& pool, bool pinned,
                          {"barrier ns", pool.size() > 1 ? Json(barrier_ns(pool)) : Json()}});
 }
 
+// INT4 weights in groups of 128 beside the blocks of 32 that the same file is to any reader. All
+// blocks of a synthetic model have one scale.
+Status compare_groups(KernelBench& bench, Model& model, CpuOptions options) {
+  const int group = model.config.int4_group;
+  const std::vector<std::string> made = synthetic_names();
+  if (group != 128 && std::find(made.begin(), made.end(), bench.model) == made.end())
+    return invalid(bench.model +
+                   " has no groups of 128, which --part groups compares: write it anew with "
+                   "`pilotfish quantize --group-size 128`");
+  CpuModel packed[2];
+  for (int i = 0; i < 2; ++i) {
+    model.config.int4_group = i == 0 ? 32 : 128;
+    packed[i].kernels = choose_kernels("");
+    Status s = pack_model(model, nullptr, options, bench.pool, &packed[i]);
+    model.config.int4_group = group;
+    if (!s.ok()) return s.within(bench.model);
+  }
+  bench_groups(bench, packed[0], packed[1]);
+  return {};
+}
+
 // Everything about one model in one dtype on all pools.
 Status bench_model(const KernelsOptions& o, const std::string& name, const std::string& dtype,
                    const ProbeMemory& memory, std::vector<std::unique_ptr<ThreadPool>>& pools,
@@ -49,6 +70,8 @@ Status bench_model(const KernelsOptions& o, const std::string& name, const std::
   options.max_rows = 64;
   for (std::unique_ptr<ThreadPool>& pool : pools) {
     KernelBench bench{short_name(name), dtype, *pool, memory, o.protocol, o.quick, o.rows, report};
+    if (wants(o, "groups") && dtype == "int4")
+      if (Status s = compare_groups(bench, *model, options); !s.ok()) return s;
     if (wants(o, "products") || wants(o, "attention") || wants(o, "rows")) {
       CpuModel packed;
       packed.kernels = choose_kernels("");
@@ -76,8 +99,8 @@ Result<Report> bench_kernels(const KernelsOptions& asked) {
     o.rows = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 512};
     if (o.quick) o.rows = {1, 4, 8, 12, 512};
   }
-  const bool models = wants(o, "products") || wants(o, "attention") || wants(o, "rows") ||
-                      wants(o, "step") || wants(o, "length");
+  const bool models = wants(o, "products") || wants(o, "groups") || wants(o, "attention") ||
+                      wants(o, "rows") || wants(o, "step") || wants(o, "length");
   for (const std::string& model : models ? o.models : std::vector<std::string>{})
     if (Status s = check_model(model); !s.ok()) return s;
   Report report("kernels");

@@ -14,6 +14,7 @@ namespace pf {
 struct KernelsOptions {
   std::vector<std::string> models = {"smollm2-135m", "tinyllama-1.1b"};
   std::vector<std::string> dtypes = {"bf16", "int8", "int4"};
+  // "groups", INT4 groups of 128 beside blocks of 32, only where it is named.
   std::vector<std::string> parts = {"products", "attention", "rows",  "step",
                                     "length",   "kv",        "growth"};
   std::vector<int> threads;
@@ -48,6 +49,9 @@ struct KernelBench {
 
 // Products of the layers by m, with T(m) / T(1); of each kind of matrix and of the head at some m.
 void bench_products(KernelBench& bench, const CpuModel& model);
+// The layers' products with INT4 weights in groups of 128 over those of the same weights in blocks
+// of 32, by m.
+void bench_groups(KernelBench& bench, const CpuModel& by_32, const CpuModel& by_128);
 // Attention of one layer after the other: decode, verify, several sequences, a prompt's chunk.
 void bench_attention(KernelBench& bench, const CpuModel& model);
 // What is done row by row: norm, gate, packing of activations.

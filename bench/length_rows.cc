@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <random>
 
@@ -172,6 +173,29 @@ void bench_length(KernelBench& bench, Backend& backend) {
       Goal{bench.id("C6.best"),
            "adaptive draft length over the best fixed K, the worst case, " + bench.at(), least_best,
            0.97, true});
+}
+
+std::vector<Plot> length_plots(const Json& lines) {
+  std::vector<Plot> plots;
+  for (const Json& line : lines) {
+    char title[160];
+    std::snprintf(title, sizeof(title), "Draft length, %s, %s, %d threads, a draft pass costs %.2f",
+                  line["model"].get<std::string>().c_str(),
+                  line["dtype"].get<std::string>().c_str(), line["threads"].get<int>(),
+                  line["c"].get<double>());
+    if (plots.empty() || plots.back().title != title)
+      plots.push_back({title, "acceptance of a drafted token", "tokens/s over K = 0", {}});
+    std::vector<Series>& series = plots.back().series;
+    const std::string name = std::to_string(line["sequences"].get<int>()) + " sequences";
+    if (series.empty() || series[series.size() - 2].name != name) {
+      series.push_back({name, {}});
+      series.push_back({"best fixed", {}, Series::Shape::kPoints});
+    }
+    double a = line["acceptance"].get<double>(), over_plain = line["over K = 0"].get<double>();
+    series[series.size() - 2].points.push_back({a, over_plain});
+    series.back().points.push_back({a, over_plain / line["over best K"].get<double>()});
+  }
+  return plots;
 }
 
 }  // namespace pf

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bench/kernels.h"
+#include "bench/plot.h"
 
 namespace pf {
 
@@ -38,5 +39,9 @@ double fixed_speed(const LengthCase& c, const PassCost& cost, int32_t k);
 // asked for, and a draft pass costs a given part of the target's. Writes over the backend's blocks,
 // as step_load does.
 void bench_length(KernelBench& bench, Backend& backend);
+// The lines that it added to the report, drawn: over K = 0 by acceptance, adaptive as a line and
+// the best fixed length as points, a diagram for each model, dtype, number of threads and draft
+// cost.
+std::vector<Plot> length_plots(const Json& lines);
 
 }  // namespace pf

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 
 namespace pf {
 namespace {
 
 constexpr double kWidth = 640, kHeight = 300;
-constexpr double kLeft = 64, kRight = 24, kTop = 28, kBottom = 44;  // margins
-constexpr const char* kColours[] = {"#1b6ca8", "#c8553d", "#3a7d44", "#7a4e9e"};
+constexpr double kLeft = 64, kRight = 24, kTop = 28, kBottom = 44;               // margins
+constexpr const char* kColours[] = {"#1b6ca8", "#6aaede", "#c8553d", "#e59c8b",  // in pairs
+                                    "#3a7d44", "#84bf8d", "#7a4e9e", "#b598cc"};
 
 std::string number(double x) {
   char text[32];
@@ -144,6 +146,15 @@ std::string html_page(const std::string& title, const Json& figures, std::span<c
   for (const auto& [key, value] : figures.items())
     out += "<tr><td>" + escaped(key) + "</td><td>" + escaped(cell_of(value)) + "</td></tr>\n";
   return out + "</table></body></html>\n";
+}
+
+Status write_page(const std::string& path, const std::string& title, const Json& figures,
+                  std::span<const Plot> plots) {
+  if (path.empty()) return {};
+  std::ofstream file(path);
+  file << html_page(title, figures, plots);
+  if (!file.flush()) return invalid("--html " + path + " cannot be written");
+  return {};
 }
 
 }  // namespace pf

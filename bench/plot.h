@@ -30,5 +30,8 @@ std::string svg_of(const Plot& plot);
 
 // One file that needs nothing else: plots as SVG, figures as a table. No script, no address.
 std::string html_page(const std::string& title, const Json& figures, std::span<const Plot> plots);
+// The same into a file; "" writes nothing. Errors: it cannot be written.
+Status write_page(const std::string& path, const std::string& title, const Json& figures,
+                  std::span<const Plot> plots);
 
 }  // namespace pf

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "bench/kernels.h"
 
@@ -35,14 +36,14 @@ class Product {
     int64_t widest = 0;
     for (const PackedMatrix* w : matrices_) {
       widest = std::max(widest, w->n);
-      if (rows_.contains(w->k)) continue;
+      if (rows_.contains({w->k, w->format})) continue;
       Buffer packed(static_cast<size_t>(packed_rows_bytes(w->format, w->n_steps, m)));
       std::vector<float> x(static_cast<size_t>(w->k));
       for (int64_t r = 0; r < m; ++r) {
         for (float& v : x) v = normal(rng);
         pack_activation(kernels, *w, x.data(), r, m, packed.as());
       }
-      rows_[w->k] = std::move(packed);
+      rows_[{w->k, w->format}] = std::move(packed);
     }
     width_ = widest;
     out_ = Buffer(static_cast<size_t>(m * widest) * sizeof(float));
@@ -58,7 +59,8 @@ class Product {
     pool.run([&](int thread) {
       for (size_t i = next_; i < end; ++i) {
         const PackedMatrix* w = matrices_[i];
-        multiply(kernels_, {w, rows_.at(w->k).as(), m_, out_.as<float>(), width_, false},
+        multiply(kernels_,
+                 {w, rows_.at({w->k, w->format}).as(), m_, out_.as<float>(), width_, false},
                  &shares[i % 2], thread);
         pool.barrier().wait();
         if (thread == 0) shares[i % 2].reset();
@@ -72,8 +74,8 @@ class Product {
   const CpuKernels& kernels_;
   Matrices matrices_;
   int64_t m_, width_ = 0;
-  size_t piece_, next_ = 0;         // matrices of one piece
-  std::map<int64_t, Buffer> rows_;  // by k
+  size_t piece_, next_ = 0;                                  // matrices of one piece
+  std::map<std::pair<int64_t, WeightFormat>, Buffer> rows_;  // by k and format
   Buffer out_;
 };
 
@@ -146,7 +148,34 @@ void judge(KernelBench& bench, int64_t m, const Figures& f) {
     add("C4", "prefill of 512, products over the ALU probe", alu, floats ? 0.90 : 0.70, true);
 }
 
+Matrices layers_of(const CpuModel& model) {
+  Matrices layers;
+  for (const CpuLayer& l : model.layers)
+    for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down}) layers.push_back(w);
+  return layers;
+}
+
 }  // namespace
+
+void bench_groups(KernelBench& bench, const CpuModel& by_32, const CpuModel& by_128) {
+  const Matrices blocks = layers_of(by_32), groups = layers_of(by_128);
+  const double block_bytes = static_cast<double>(bytes_of(blocks)),
+               group_bytes = static_cast<double>(bytes_of(groups));
+  for (int m : bench.rows) {
+    Load by_block = product_load(bench, by_32, blocks, m),
+         by_group = product_load(bench, by_128, groups, m);
+    std::vector<Load> passes = {[&] { return by_block() / block_bytes; },
+                                [&] { return by_group() / group_bytes; }};
+    auto rounds =
+        alternate(bench.protocol, bench.pool, read_probe(bench.memory, bench.pool), passes);
+    bench.report->add("groups", {{"model", bench.model},
+                                 {"threads", bench.pool.size()},
+                                 {"m", m},
+                                 {"MB by 32", 1e-6 * block_bytes},
+                                 {"MB by 128", 1e-6 * group_bytes},
+                                 {"T(128)/T(32)", to_json(ratio_of_subjects(rounds, 0, 1))}});
+  }
+}
 
 bool is_past_cache(int64_t weight_bytes) {
   // As the kernel says it; the C library speaks of the host's cache where a machine has a part.
@@ -157,13 +186,13 @@ bool is_past_cache(int64_t weight_bytes) {
 }
 
 void bench_products(KernelBench& bench, const CpuModel& model) {
-  Matrices qkv, o, gate_up, down, layers;
+  Matrices qkv, o, gate_up, down;
+  const Matrices layers = layers_of(model);
   for (const CpuLayer& l : model.layers) {
     qkv.push_back(&l.qkv);
     o.push_back(&l.o);
     gate_up.push_back(&l.gate_up);
     down.push_back(&l.down);
-    for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up, &l.down}) layers.push_back(w);
   }
   for (int m : bench.rows) {
     Figures f = measure(bench, model, layers, m);

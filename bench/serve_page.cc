@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 namespace pf {
 namespace {
@@ -86,11 +85,7 @@ std::vector<Plot> serve_plots(std::span<const RequestRecord> records) {
 
 Status write_serve_page(const std::string& path, const Json& figures,
                         std::span<const RequestRecord> records) {
-  if (path.empty()) return {};
-  std::ofstream file(path);
-  file << html_page("pilotfish-bench serve", figures, serve_plots(records));
-  if (!file.flush()) return invalid("--html " + path + " cannot be written");
-  return {};
+  return write_page(path, "pilotfish-bench serve", figures, serve_plots(records));
 }
 
 }  // namespace pf

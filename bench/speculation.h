@@ -15,8 +15,9 @@ struct SpeculationOptions {
   std::string prompts_file = "bench/prompts/speculation.json";   // {"kind": ["prompt", ...], ...}
   std::vector<std::string> kinds;                                // none: all of the file
   // Each as --speculation of the server: a name, or a list to choose among.
-  std::vector<std::string> drafters = {"ngram", "suffix",      "early-exit",   "eagle",
-                                       "model", "ngram,eagle", "suffix,eagle", "ngram,model"};
+  std::vector<std::string> drafters = {"ngram",        "suffix",     "lookahead", "early-exit",
+                                       "eagle",        "model",      "cascade",   "ngram,eagle",
+                                       "suffix,eagle", "ngram,model"};
   int draft_layers = 8;           // of "early-exit"
   std::vector<int> ks = {4, -1};  // drafted per round; -1: the server's own choice
   std::string dtype = "bf16";     // of the model
@@ -31,7 +32,9 @@ struct SpeculationOptions {
 // What speculation gives on real prompts, one answer at a time, each beside answers without drafts
 // (K = 0, an engine of its own that knows no drafter) in alternation: acceptance, tokens per round,
 // draft cost c and verify curve v measured apart from them, the speed-up, and how much of what the
-// formula promises of a, c and v is had (PERFORMANCE, C5). A round whose two answers with K = 0
+// formula promises of a, c and v is had (PERFORMANCE, C5; with what drafters cost whether they
+// draft or not: hidden states to take in, a prompt to catch up with). "rounds" says part by part
+// where time goes that the formula does not know of. A round whose two answers with K = 0
 // differ by more than 10 % is dropped and counted. Texts must be equal to those of K = 0.
 Result<Report> bench_speculation(const SpeculationOptions& options);
 

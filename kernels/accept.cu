@@ -205,8 +205,8 @@ __device__ Choice choose_rejection(Judge* judge) {
   return {own, kNoNode, 0};
 }
 
-// Keeping by an inequality alone, else the target's own draw. `loss` is the total variation that
-// this causes at the position.
+// Keeping by an inequality alone, else the target's own draw. The expectation of `loss` is the
+// total variation that this causes at the position; siblings add it with what is left of their q.
 __device__ Choice choose_by_inequality(Judge* judge) {
   const AcceptRules& rule = *judge->accept;
   const Tree& tree = *judge->tree;
@@ -218,11 +218,14 @@ __device__ Choice choose_by_inequality(Judge* judge) {
     const float score = judge->score_of(x);
     return typical ? score >= bar : score >= mul_rn(rule.alpha, draft_score);
   };
-  double loss = 0;
+  double loss = 0, left = 1;  // of q, without the siblings before
+  int32_t source = -1;
 #pragma unroll 1
   for (int i = judge->node + 1; i < tree.n; ++i) {
     if (!judge->is_child(i)) continue;
     const int32_t x = tree.tokens[i];
+    if (tree.q_begin[i] != source) left = 1;
+    source = tree.q_begin[i];
     const bool kept = passes(x, tree.scores[i]);
     if (tree.q_begin[i] == tree.q_end[i]) {
       loss += kept ? 1.0 - judge->p_of(x) : 0;
@@ -231,17 +234,21 @@ __device__ Choice choose_by_inequality(Judge* judge) {
       const TokenValue* const q = judge->params->trees.q +
                                   int64_t(judge->b) * judge->params->trees.q_capacity +
                                   tree.q_begin[i];
-      double mass = 0, change = 0;
+      double mass = 0, change = 0, own = 0;
 #pragma unroll 1
-      for (int j = threadIdx.x; j < n; j += blockDim.x)
+      for (int j = threadIdx.x; j < n; j += blockDim.x) {
         mass += passes(q[j].token, q[j].value) ? q[j].value : 0;
+        if (q[j].token == x) own = q[j].value;
+      }
       mass = block_sum(mass);
+      own = block_sum(own);
 #pragma unroll 1
       for (int j = threadIdx.x; j < n; j += blockDim.x) {
         const double k = passes(q[j].token, q[j].value) ? q[j].value : 0;
         change += fmax(0.0, k - mass * judge->p_of(q[j].token));
       }
-      loss += block_sum(change);
+      loss += block_sum(change) / fmax(left, own);
+      left -= own;
     }
     if (kept) return {x, i, loss};
   }

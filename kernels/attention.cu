@@ -13,7 +13,7 @@
 #include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/common/kv_tiles.cuh"
-#include "kernels/common/softmax_state.cuh"
+#include "kernels/common/part_fold.cuh"
 
 namespace pf::kernels {
 namespace {
@@ -25,14 +25,12 @@ constexpr int kQuarter = kTile / 4;  // keys
 constexpr int kMaxRuns = kMaxPaths + 1;
 
 template <class T>
-struct Params {
+struct Params : PartFold<T> {
   const T* q;           // [T, H, D]
   const void* kv;       // T or int8 [N, 2, G, P, D]
   const float* scales;  // [N, 2, G, P] of int8
-  float* values;        // [parts, H, D]
-  float2* states;       // [parts, H]
   AttentionWork work;
-  int H, G, P, window;
+  int P, window;
   float scale;  // times log2 e
 };
 
@@ -48,6 +46,7 @@ struct Shared : Exchange<T> {
   alignas(128) KvTiles<T, D, S, kThreads> tiles;
   int32_t places[2][kTile];  // of a tile's keys, in units of D; -1: nobody sees it
   AttentionRun runs[kMaxRuns];
+  FoldLists lists;
 };
 
 // Walks the tiles of an item, run by run.
@@ -347,6 +346,7 @@ __device__ void attend(const Params<T>& p, const AttentionItem& item, int kv_hea
   __syncthreads();  // the item before is done with shared memory
   load_queries<T, D>(tiles.queries(), p, item, kv_head, kWide ? kItemQueries : 16);
   commit_copies();
+  if (threadIdx.x == 0) shared.lists.n_rows = item.n_rows, shared.lists.first_row = item.first_row;
   if (threadIdx.x < item.n_runs)
     shared.runs[threadIdx.x] = p.work.runs[item.first_run + threadIdx.x];
   Work<T, D, kWide> work;
@@ -419,7 +419,10 @@ __global__ void __launch_bounds__(kThreads, D == 64 && sizeof(S) == sizeof(T) ? 
       attend<T, D, S, false>(p, item, i % p.G, shared);
     else
       attend<T, D, S, true>(p, item, i % p.G, shared);
+    fold_parts<D, T>(p, p.work.item_rows, i % p.G, kGroupTokens / p.work.counts->unit_tokens,
+                     shared.lists);
   }
+  clear_padding<D, T>(p);
 }
 
 template <class T, int D, class S>
@@ -434,28 +437,30 @@ void launch(const Params<T>& p, int32_t n_blocks, cudaStream_t stream) {
 }  // namespace
 
 template <class T>
-void attention(AttentionParts parts, View<const T, 3> q, KvPlane<T> kv, const AttentionWork& work,
-               int32_t sliding_window, float scale, int32_t n_blocks, cudaStream_t stream) {
+void attention(View<T, 3> out, AttentionParts parts, View<const T, 3> q, KvPlane<T> kv,
+               const AttentionWork& work, int32_t sliding_window, float scale, int32_t n_blocks,
+               cudaStream_t stream) {
   const auto [n_rows, H, D] = q.shape;
-  const int64_t G = kv.n_kv_heads;
+  const int64_t G = kv.n_kv_heads, n_planned = out.shape[0];
   check(D == 64 || D == 128, "attention: the head width must be 64 or 128");
   check(kv.head_width == D && kv.n_layers == 1 && G > 0 && H % G == 0 && H / G <= kItemQueries,
         "attention: the shapes of q and the KV plane do not fit each other");
   check(kv.n_blocks * kv.block_tokens * 2 * G < 1ll << 31 && parts.max_parts < 1ll << 31,
         "attention: too many KV blocks");
-  check_aligned({q.data, kv.bytes(), kv.scales, parts.values, parts.states});
+  check(out.shape[1] == H && out.shape[2] == D && work.first_row + n_planned <= n_rows,
+        "attention: the shapes of q and out do not fit each other");
+  check_aligned({out.data, q.data, kv.bytes(), kv.scales, parts.values, parts.states});
   check(scale > 0 && n_blocks > 0, "attention: a scale and blocks of threads are needed");
-  if (n_rows == 0) return;
+  if (n_planned == 0) return;
 
   constexpr double kLog2E = 1.4426950408889634;
-  Params<T> p{q.data,
+  Params<T> p{{out.data, parts.values, reinterpret_cast<float2*>(parts.states), parts.tickets,
+               work.row_parts, parts.max_parts, work.first_row, static_cast<int>(n_planned),
+               static_cast<int>(H), static_cast<int>(G)},
+              q.data,
               kv.bytes(),
               kv.scales,
-              parts.values,
-              reinterpret_cast<float2*>(parts.states),
               work,
-              static_cast<int>(H),
-              static_cast<int>(G),
               static_cast<int>(kv.block_tokens),
               sliding_window,
               static_cast<float>(scale * kLog2E)};
@@ -465,9 +470,9 @@ void attention(AttentionParts parts, View<const T, 3> q, KvPlane<T> kv, const At
   D == 64 ? launch<T, 64, T>(p, n_blocks, stream) : launch<T, 128, T>(p, n_blocks, stream);
 }
 
-template void attention(AttentionParts, View<const f16, 3>, KvPlane<f16>, const AttentionWork&,
-                        int32_t, float, int32_t, cudaStream_t);
-template void attention(AttentionParts, View<const bf16, 3>, KvPlane<bf16>, const AttentionWork&,
-                        int32_t, float, int32_t, cudaStream_t);
+template void attention(View<f16, 3>, AttentionParts, View<const f16, 3>, KvPlane<f16>,
+                        const AttentionWork&, int32_t, float, int32_t, cudaStream_t);
+template void attention(View<bf16, 3>, AttentionParts, View<const bf16, 3>, KvPlane<bf16>,
+                        const AttentionWork&, int32_t, float, int32_t, cudaStream_t);
 
 }  // namespace pf::kernels

@@ -22,12 +22,14 @@ struct AttentionWork {
   const int32_t* tables = nullptr;
   const int32_t* positions = nullptr;  // [T] of the step
   const uint64_t* masks = nullptr;     // [T]; a draft's own tree may write them on the device
+  int32_t first_row = 0;               // of the step: the first that is planned
 };
 
-// Partial results between the two kernels.
+// Partial results, until the last block to come folds them (common/part_fold.cuh).
 struct AttentionParts {
-  float* values = nullptr;  // [max_parts, H, D]
-  float* states = nullptr;  // [max_parts, H, 2]: max and sum (common/softmax_state.cuh)
+  float* values = nullptr;      // [max_parts, H, D]
+  float* states = nullptr;      // [max_parts, H, 2]: max and sum (common/softmax_state.cuh)
+  uint32_t* tickets = nullptr;  // [2, max_parts, G]: 0 before and after
   int64_t max_parts = 0;
 };
 
@@ -41,21 +43,19 @@ struct AttentionParts {
 //   out   T [rows planned, H, D]       row i is row `first_row + i` of the step; a row without
 //                                      parts (padding) becomes zero
 //
-// T is f16 or bf16, D 64 or 128, H / G <= 64, scale > 0; 16-byte aligned. attention() fills the
-// parts, attention_combine() folds them; the plan says in which order (attention_plan.h), and so a
-// row has the same bits whatever rows, branches, chunks or neighbours share the step. The weights
-// 2^(score - max) are rounded to T for their product with v; sums are float.
+// T is f16 or bf16, D 64 or 128, H / G <= 64, scale > 0; 16-byte aligned. Parts are folded in the
+// order of attention_plan.h by the block that comes last, and so a row has the same bits whatever
+// rows, branches, chunks or neighbours share the step, and whoever comes last. The weights
+// 2^(score - max) are rounded to T for their product with v; sums are float. What the parts hold
+// afterwards: units, the first one of a group the group where it was folded for a row of several.
 //
 // `n_blocks` blocks of threads share the items: two per multiprocessor, three where D is 64 and the
 // plane not int8. Reads each item's keys and values once: n unique tokens x 4 G D bytes (int8:
 // 2 G (D + 4)) where rows fit one item. Bandwidth-bound up to 16 queries a KV head, beyond by the
 // matrix units.
 template <class T>
-void attention(AttentionParts parts, View<const T, 3> q, KvPlane<T> kv, const AttentionWork& work,
-               int32_t sliding_window, float scale, int32_t n_blocks, cudaStream_t stream);
-
-template <class T>
-void attention_combine(View<T, 3> out, AttentionParts parts, const AttentionWork& work,
-                       cudaStream_t stream);
+void attention(View<T, 3> out, AttentionParts parts, View<const T, 3> q, KvPlane<T> kv,
+               const AttentionWork& work, int32_t sliding_window, float scale, int32_t n_blocks,
+               cudaStream_t stream);
 
 }  // namespace pf::kernels

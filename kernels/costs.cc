@@ -26,9 +26,17 @@ LaunchCost gather_rows_cost(int64_t T, int64_t E, int64_t from_bytes, int64_t to
   return {"gather_rows_kernel", {T, 1, 1}, T * E * from_bytes + 4 * T, T * E * to_bytes};
 }
 
-LaunchCost rope_angles_cost(int64_t T, int64_t D) {
-  LaunchCost c{"rope_angles_kernel", {ceil_div(T * D / 2, 128), 1, 1}, 4 * T + 2 * D, 4 * T * D};
-  c.flops = 50.0 * static_cast<double>(T * D / 2);  // a sine and a cosine in double
+LaunchCost start_pass_cost(int64_t T, int64_t E, int64_t D) {
+  LaunchCost c{
+      "start_pass_kernel", {T, 1, 1}, T * (2 * E + 8) + 4 * E + 2 * D, T * (6 * E + 4 * D)};
+  // The norm; a sine and a cosine in double.
+  c.flops = 4.0 * static_cast<double>(T * E) + 50.0 * static_cast<double>(T * D / 2);
+  return c;
+}
+
+LaunchCost norm_picked_cost(int64_t R, int64_t E) {
+  LaunchCost c{"norm_picked_kernel", {R, 1, 1}, R * (4 * E + 4) + 4 * E, 2 * R * E};
+  c.flops = 4.0 * static_cast<double>(R * E);
   return c;
 }
 
@@ -72,8 +80,8 @@ LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, OutputBytes out) {
   return gemm_cost(T, w.N, w.K, packed_int4_bytes(w), choose_gemm_tiling(T, w.N, false), out);
 }
 
-LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t H, int64_t G, int64_t D,
-                          int64_t kv_row_bytes, int32_t n_blocks) {
+LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t n_rows, int64_t H,
+                          int64_t G, int64_t D, int64_t kv_row_bytes, int32_t n_blocks) {
   LaunchCost c{"attention_kernel", {n_blocks, 1, 1}};
   int64_t keys = 0, pairs = 0;  // loaded; met by rows
   for (const AttentionRun& r : plan.runs()) {
@@ -81,18 +89,9 @@ LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t H, int64
     pairs += int64_t{r.end - r.begin} * r.n;
   }
   c.bytes_read = keys * G * 2 * kv_row_bytes + 2 * T * H * D;
-  c.bytes_written = int64_t{plan.n_parts()} * H * (4 * D + 8);
+  c.bytes_written = int64_t{plan.n_parts()} * H * (4 * D + 8) + 2 * n_rows * H * D;
   c.flops = 4.0 * static_cast<double>(pairs * H) * static_cast<double>(D);
   c.tensor_cores = true;
-  return c;
-}
-
-LaunchCost attention_combine_cost(const AttentionPlan& plan, int64_t n_rows, int64_t H, int64_t D) {
-  LaunchCost c{"attention_combine_kernel",
-               {n_rows, ceil_div(H, 4), 1},
-               int64_t{plan.n_parts()} * H * (4 * D + 8),
-               2 * n_rows * H * D};
-  c.flops = 3.0 * static_cast<double>(int64_t{plan.n_parts()} * H * D);
   return c;
 }
 
@@ -108,12 +107,6 @@ LaunchCost accept_cost(int64_t B, int64_t V) {
                8 * B * V,
                4 * B * V + B * static_cast<int64_t>(sizeof(Accepted))};
   c.flops = 10.0 * static_cast<double>(B * V);
-  return c;
-}
-
-LaunchCost score_tokens_cost(int64_t R, int64_t V) {
-  LaunchCost c{"score_kernel", {R, 1, 1}, 4 * R * V, 4 * R};
-  c.flops = 5.0 * static_cast<double>(R * V);
   return c;
 }
 
@@ -133,16 +126,6 @@ LaunchCost merge_cost(int64_t R, int64_t V, int64_t n) {
 
 LaunchCost grow_trees_cost(int64_t B, int64_t W, int64_t n) {
   return {"grow_kernel", {B, 1, 1}, B * W * n * kEntryBytes, B * W * n * kEntryBytes};
-}
-
-LaunchCost copy_blocks_cost(int64_t n, int64_t L, int64_t block_size) {
-  const int64_t bytes = n * L * block_size * 2;
-  return {"copy_blocks_kernel", {n, L, 1}, bytes, bytes};
-}
-
-LaunchCost compact_kv_cost(int64_t n, int64_t B, int64_t L, int64_t G, int64_t D) {
-  const int64_t bytes = n * L * 2 * G * D * 2;
-  return {"compact_kv_kernel", {ceil_div(2 * G * (D / 8), 128), L, B}, bytes, bytes};
 }
 
 }  // namespace pf::kernels

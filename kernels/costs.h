@@ -23,7 +23,8 @@ struct LaunchCost {
 };
 
 LaunchCost gather_rows_cost(int64_t T, int64_t E, int64_t from_bytes, int64_t to_bytes);
-LaunchCost rope_angles_cost(int64_t T, int64_t D);
+LaunchCost start_pass_cost(int64_t T, int64_t E, int64_t D);
+LaunchCost norm_picked_cost(int64_t R, int64_t E);
 LaunchCost rms_norm_cost(int64_t T, int64_t E);
 LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E);
 LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes);
@@ -37,24 +38,19 @@ OutputBytes sum_output(int64_t T, int64_t E, bool norm);  // y += the product, a
 OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes);
 LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, OutputBytes out);
 
-// Of what a plan holds: keys and values of an item are read once for all of its rows.
-// kv_row_bytes: of a key or value as it is stored, its scale included.
-LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t H, int64_t G, int64_t D,
-                          int64_t kv_row_bytes, int32_t n_blocks);
-LaunchCost attention_combine_cost(const AttentionPlan& plan, int64_t n_rows, int64_t H, int64_t D);
+// Of what a plan holds: keys and values of an item are read once for all of its rows. n_rows: of
+// the output, padding included. kv_row_bytes: of a key or value as it is stored, its scale
+// included.
+LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t n_rows, int64_t H,
+                          int64_t G, int64_t D, int64_t kv_row_bytes, int32_t n_blocks);
 
 LaunchCost make_laws_cost(int64_t R, int64_t V);
 // B sequences; each meets about one rejection or draw of its own, which looks at all of p.
 LaunchCost accept_cost(int64_t B, int64_t V);
-LaunchCost score_tokens_cost(int64_t R, int64_t V);
 // The two launches of list_candidates: n tokens of each row are listed.
 LaunchCost slice_cost(int64_t R, int64_t V, int64_t n);
 LaunchCost merge_cost(int64_t R, int64_t V, int64_t n);
 // n candidates for each of B W places.
 LaunchCost grow_trees_cost(int64_t B, int64_t W, int64_t n);
-
-// Of a plane of L layers whose block has block_size numbers (KvPlane::block_size).
-LaunchCost copy_blocks_cost(int64_t n, int64_t L, int64_t block_size);
-LaunchCost compact_kv_cost(int64_t n, int64_t B, int64_t L, int64_t G, int64_t D);
 
 }  // namespace pf::kernels

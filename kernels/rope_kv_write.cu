@@ -1,11 +1,10 @@
 // A thread takes four neighbours of one head of one row, which turn with each other, so that
 // nothing is shared and a warp's accesses fill whole sectors. int8 alone needs to know a whole
 // head: its threads stand side by side in a warp and find its largest element together.
-#include <numbers>
-
 #include "base/cuda.h"
 #include "kernels/common/check_aligned.h"
 #include "kernels/common/rope.cuh"
+#include "kernels/common/rope_angle.cuh"
 #include "kernels/rope_kv_write.h"
 
 namespace pf::kernels {
@@ -21,12 +20,10 @@ __global__ void __launch_bounds__(kThreads) rope_angles_kernel(float* angles,  /
                                                                float factor, int half, int n) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= n) return;
-  double sine, cosine;
-  sincospi(double(positions[i / half]) * double(inverse[i % half]) * (1 / std::numbers::pi), &sine,
-           &cosine);
+  const float2 angle = rope_angle(positions[i / half], inverse[i % half], factor);
   float* at = angles + int64_t(i / half) * 2 * half + i % half;
-  at[0] = float(cosine) * factor;
-  at[half] = float(sine) * factor;
+  at[0] = angle.x;
+  at[half] = angle.y;
 }
 
 // Inverse and scale of a row of int8, from the largest |element| of its head as the bits of a

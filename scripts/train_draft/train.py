@@ -171,9 +171,10 @@ class Run:
             self.save("best.pt")
         self.save("last.pt")
 
-    def rate(self, began):
+    def rate(self, seconds):
+        """(share that is done, learning rate) after so many seconds of all runs together"""
         a = self.args
-        done = self.step / a.steps if a.steps else (self.spent + time.monotonic() - began) / (60 * a.minutes)
+        done = self.step / a.steps if a.steps else seconds / (60 * a.minutes)
         fall = 0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
         warm = max(1, min(30, a.steps // 10)) if a.steps else 30
         return done, a.lr * min(1, (self.step + 1) / warm) * fall
@@ -183,7 +184,7 @@ class Run:
         spent, queue, seen = self.spent, [], []
         self.judge()
         while True:
-            done, lr = self.rate(began)
+            done, lr = self.rate(spent + time.monotonic() - began)
             if done >= 1:
                 break
             for group in self.optimizer.param_groups:

@@ -8,7 +8,7 @@
 
 namespace pf {
 
-// A failed CUDA call is a bug or a dead device: it ends the process (README, "Errors").
+// A failed CUDA call is a bug or a dead device: it ends the process (serve.cc: exit 70).
 inline void cuda_check(cudaError_t status,
                        std::source_location at = std::source_location::current()) {
   if (status != cudaSuccess) [[unlikely]]

@@ -19,8 +19,9 @@ struct SpeculationParams {
   int32_t n_draft_tokens = -1;        // -1: the server's; kAuto: the upper limit
   std::vector<int32_t> tree;          // widths per depth; empty: a chain, or
   int32_t tree_nodes = 0;             // > 0: a tree of at most so many nodes that grows by gain
-  bool auto_acceptance = true;        // greedy, coupled with a seed, else rejection
-  AcceptPolicy policy;                // when not auto_acceptance
+  enum class Rule { kServer, kAuto, kNamed };  // kAuto: greedy, coupled with a seed, else rejection
+  Rule rule = Rule::kServer;
+  AcceptPolicy policy;  // when kNamed
   // Threshold rules: policy.alpha, or one that follows load and acceptance; neither: the server's.
   bool has_alpha = false, dynamic_alpha = false;
   std::vector<int32_t> predicted;  // the caller's predicted text, as tokens

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <numeric>
+#include <optional>
 #include <sstream>
 
 #include "base/files.h"
@@ -12,6 +14,7 @@
 #include "cli/draft_tokens.h"
 #include "cli/load_text.h"
 #include "cli/settle.h"
+#include "engine/device.h"
 #include "engine/load.h"
 #include "engine/self_test.h"
 #include "speculation/model_drafter.h"
@@ -25,8 +28,7 @@ struct CompareOptions {
   int32_t n_new_tokens = 64, n_shown = 8;
 };
 
-constexpr int32_t kDraftTokens =
-    5;  // K of the measurement; the self-test's verify pass has as many
+constexpr int32_t kDraftTokens = 5;  // K of the measurement, as the self-test's verify pass has
 
 Result<std::vector<std::string>> prompts_of(const CompareOptions& o) {
   std::vector<std::string> prompts = o.prompts;
@@ -42,29 +44,78 @@ Result<std::vector<std::string>> prompts_of(const CompareOptions& o) {
   return prompts;
 }
 
-// One sequence in the first blocks, fed by hand.
+// One text of a model, fed by hand.
 class Reader {
  public:
-  Reader(Backend& backend, const KvCache::Options& kv) : backend_(backend) {
-    for (int32_t i = 0; i < kv.n_blocks; ++i) blocks_.push_back(i);
+  Reader(Backend& backend, int64_t max_rows)
+      : backend_(backend),
+        max_rows_(static_cast<size_t>(max_rows)),
+        logits_(static_cast<size_t>(backend.info().vocabulary_size), 0.0f) {}
+
+  // Runs tokens at slots [base, base + size).
+  void run(std::span<const int32_t> tokens, int64_t base, std::span<const BlockId> blocks) {
+    for (size_t at = 0; at < tokens.size(); at += max_rows_) {
+      auto some = tokens.subspan(at, std::min(max_rows_, tokens.size() - at));
+      Batch batch;
+      batch.add(some, base + static_cast<int64_t>(at), nullptr, blocks, Batch::Logits::kLast);
+      backend_.forward(batch);
+    }
+    auto V = static_cast<int64_t>(logits_.size());
+    if (!tokens.empty()) backend_.read_logits(0, 1, {logits_.data(), {1, V}});
   }
-  // Feeds tokens behind what was fed; then logits [i] follow tokens[i].
-  void feed(std::span<const int32_t> tokens, bool all) {
-    Batch batch;
-    batch.add(tokens, n_fed_, nullptr, blocks_, all ? Batch::Logits::kAll : Batch::Logits::kLast);
-    backend_.forward(batch);
-    n_fed_ += static_cast<int64_t>(tokens.size());
-  }
-  std::vector<float> logits(int32_t i) {
-    std::vector<float> row(static_cast<size_t>(backend_.info().vocabulary_size));
-    backend_.read_logits(i, 1, {row.data(), {1, backend_.info().vocabulary_size}});
-    return row;
-  }
+  // Behind the last token. Who has read nothing knows nothing: all alike.
+  const std::vector<float>& logits() const { return logits_; }
 
  private:
   Backend& backend_;
-  std::vector<BlockId> blocks_;
-  int64_t n_fed_ = 0;
+  const size_t max_rows_;
+  std::vector<float> logits_;
+};
+
+std::vector<BlockId> first_blocks(int32_t n) {
+  std::vector<BlockId> blocks(static_cast<size_t>(n));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  return blocks;
+}
+
+// The draft reads what the engine would feed it for a text of the target: in its plane, or through
+// a window, in its own tokens; and answers under the target's names.
+class DraftReader {
+ public:
+  DraftReader(ModelDrafter& draft, int32_t n_blocks, int64_t max_rows)
+      : draft_(draft), blocks_(first_blocks(n_blocks)), reader_(draft.backend(), max_rows) {
+    text_.request = &request_;
+    if (draft.windows()) windows_.emplace(draft.options().windows, &draft.options().vocabulary);
+  }
+
+  void feed(std::span<const int32_t> tokens) {
+    const int64_t n_before = text_.n_tokens();
+    text_.tokens.insert(text_.tokens.end(), tokens.begin(), tokens.end());
+    if (draft_.uses_plane(text_.n_tokens())) return run(tokens, n_before, blocks_);
+    if (!windows_->follow(text_)) return;  // no token so far that it knows
+    DraftWindows::Job job = windows_->job(text_, 0);
+    run(job.committed, job.base, job.blocks);
+    windows_->note(text_, job, {});
+  }
+  std::vector<float> logits() const {
+    return translate_logits(reader_.logits(), draft_.options().vocabulary);
+  }
+
+ private:
+  void run(std::span<const int32_t> tokens, int64_t base, std::span<const BlockId> blocks) {
+    std::vector<int32_t> own(tokens.begin(), tokens.end());
+    const int32_t n_known = draft_.options().n_known;  // the rest is padding that it lacks
+    for (int32_t& token : own)
+      if (n_known > 0 && token >= n_known) token = 0;
+    reader_.run(own, base, blocks);
+  }
+
+  const ModelDrafter& draft_;
+  const std::vector<BlockId> blocks_;
+  Reader reader_;
+  const Request request_{};
+  Sequence text_;
+  std::optional<DraftWindows> windows_;
 };
 
 void print_position(const PositionComparison& c, int64_t position, const Tokenizer& tokenizer) {
@@ -92,15 +143,17 @@ class Comparison {
       drafter_ = dynamic_cast<ModelDrafter*>(&parts_.step.drafters[d]);
     if (drafter_ == nullptr)
       return invalid("compare needs a draft model: give one with --draft PATH or --draft self");
-    if (drafter_->plane() < 0)
-      return invalid("compare needs a draft on the model's device, with the model's own tokens; " +
-                     drafter_->name() + " is another");
+    if (drafter_->room_tokens() < SelfTestInput::kDraftTokens)
+      return invalid("compare needs a draft with room for " +
+                     std::to_string(SelfTestInput::kDraftTokens) + " tokens; " + drafter_->name() +
+                     " has room for " + std::to_string(drafter_->room_tokens()) +
+                     ": raise --max-prefix-len, or take a draft with a longer context");
     report_.draft = drafter_->name();
     report_.k = kDraftTokens;
+    const int64_t longest = std::min(parts_.step.max_context, drafter_->max_context());
     std::vector<std::vector<int32_t>> texts;
     for (const std::string& prompt : prompts) {
       texts.push_back(tokenizer_.encode(prompt));
-      int64_t longest = std::min(parts_.step.max_context, drafter_->room_tokens());
       if (texts.back().empty() ||
           static_cast<int64_t>(texts.back().size()) + o_.n_new_tokens > longest)
         return invalid("a prompt is empty, or with --max-new-tokens beyond the context of " +
@@ -139,25 +192,23 @@ class Comparison {
 
   // The target goes on greedily; the draft reads the same tokens.
   void compare_text(const std::vector<int32_t>& prompt) {
-    Reader target(*parts_.step.target, parts_.step.kv), draft(drafter_->backend(), parts_.step.kv);
-    auto rows = static_cast<size_t>(parts_.step.scheduler.max_num_batched_tokens);
-    auto all = std::span(prompt);
-    size_t last = all.size();
-    for (size_t at = 0; at < all.size(); at += last) {
-      last = std::min(rows, all.size() - at);
-      target.feed(all.subspan(at, last), false);
-      draft.feed(all.subspan(at, last), false);
-    }
+    const int64_t max_rows = parts_.step.scheduler.max_num_batched_tokens;
+    const int32_t n_blocks = parts_.step.kv.n_blocks;
+    const std::vector<BlockId> blocks = first_blocks(n_blocks);
+    Reader target(*parts_.step.target, max_rows);
+    DraftReader draft(*drafter_, n_blocks, max_rows);
+    target.run(prompt, 0, blocks);
+    draft.feed(prompt);
     for (int32_t i = 0; i < o_.n_new_tokens; ++i) {
-      PositionComparison c = compare_position(target.logits(0), draft.logits(0));
+      const auto position = static_cast<int64_t>(prompt.size()) + i;
+      PositionComparison c = compare_position(target.logits(), draft.logits());
       ++report_.n_positions;
       report_.jaccard += c.jaccard;
       report_.kept_at_best += 1 - c.total_variation;
-      if (report_.n_positions <= o_.n_shown)
-        print_position(c, static_cast<int64_t>(prompt.size()) + i, tokenizer_);
+      if (report_.n_positions <= o_.n_shown) print_position(c, position, tokenizer_);
       int32_t next = c.target_top[0].first;
-      target.feed({&next, 1}, false);
-      draft.feed({&next, 1}, false);
+      target.run({&next, 1}, position, blocks);
+      draft.feed({&next, 1});
     }
   }
 
@@ -236,6 +287,8 @@ int compare(const CompareOptions& o, Config& config) {
   engine.speculation = {"model"};
   settle_aloud(&engine);
   if (Status s = read_draft_tokens(text->tokenizer, &engine); !s.ok()) return fail(s);
+  if (std::string w = device_warning(engine); !w.empty())
+    std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
   Result<EngineParts> parts = load_engine(engine);
   if (!parts.ok()) return fail(parts.status());
   Comparison comparison(o, parts.take(), text->tokenizer);

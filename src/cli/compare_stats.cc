@@ -54,6 +54,14 @@ PositionComparison compare_position(std::span<const float> target_logits,
   return c;
 }
 
+std::vector<float> translate_logits(std::span<const float> draft_logits, const DraftVocabulary& v) {
+  if (v.empty()) return {draft_logits.begin(), draft_logits.end()};
+  std::vector<float> out(v.to_draft.size(), -INFINITY);
+  for (size_t d = 0; d < draft_logits.size(); ++d)
+    if (int32_t t = v.to_target[d]; t >= 0) out[static_cast<size_t>(t)] = draft_logits[d];
+  return out;
+}
+
 std::vector<CompareGoal> compare_goals(const CompareReport& r) {
   return {{"speed-ratio", "speed ratio", r.step_ratio, 0.3, false,
            "too slow for a draft: take a smaller one, or --draft-quantization int4"},

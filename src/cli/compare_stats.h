@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "speculation/draft_vocabulary.h"
+
 namespace pf {
 
 inline constexpr int32_t kTopTokens = 5;
@@ -20,6 +22,12 @@ struct PositionComparison {
 // Both [V].
 PositionComparison compare_position(std::span<const float> target_logits,
                                     std::span<const float> draft_logits);
+
+// A draft's logits [V of the draft] under the target's names [V of the target]; -inf for what it
+// cannot say. An empty vocabulary: the names are the same.
+// Requires: the vocabulary was fitted to both.
+std::vector<float> translate_logits(std::span<const float> draft_logits,
+                                    const DraftVocabulary& vocabulary);
 
 // What `pilotfish compare` found about one draft.
 struct CompareReport {

@@ -89,6 +89,10 @@ void add_cuda(const CudaFacts& cuda, std::vector<Finding>* out) {
            "--device cpu"};
     out->push_back(f);
   }
+  if (cuda.devices.size() > 1)
+    out->push_back({Level::kFine, "CUDA graphs",
+                    "where a model has one GPU; not used with --tensor-parallel-size 2 or more",
+                    ""});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "cli/generate_request.h"
 #include "cli/generate_stats.h"
 #include "cli/settle.h"
+#include "engine/device.h"
 #include "server/answer.h"
 #include "server/make_request.h"
 
@@ -90,6 +91,8 @@ int generate(const GenerateOptions& o, Config& config) {
   if (!request.ok()) return fail(request.status());
   settle_aloud(&config.settings().engine);
   Clock clock;
+  if (std::string w = device_warning(config.settings().engine); !w.empty())
+    std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
   Result<Loaded> loaded = load_engine_and_text(config.settings(), clock);
   if (!loaded.ok()) return fail(loaded.status());
   loaded->engine->start();

@@ -196,8 +196,10 @@ void add_model(Table* t) {
                        "CUDA devices that share the model (experimental; NCCL); drafts stay on the "
                        "first"},
                       1, 64, PF_FIELD(engine.tensor_parallel_size));
-  t->choice({"dtype", "Type of weights and KV"}, {"auto", "bf16", "fp16", "fp32"},
-            PF_FIELD(engine.dtype));
+  t->choice({"dtype",
+             "Type of weights and KV; auto: on CUDA that of a 16-bit file, else bf16; on the CPU "
+             "bf16"},
+            {"auto", "bf16", "fp16", "fp32"}, PF_FIELD(engine.dtype));
   t->choice(
       {"kv-cache-dtype", "Type of KV: as dtype says, or int8 with a scale per token and head"},
       {"auto", "int8"}, PF_FIELD(engine.kv_cache_dtype));
@@ -207,6 +209,38 @@ void add_model(Table* t) {
                       PF_FIELD(engine.max_model_len), true);
   t->integer<uint64_t>({"seed", "Of requests without one; 0: drawn from the system"}, 0, INT64_MAX,
                        PF_FIELD(engine.seed));
+}
+
+// clamp(base - max(0, (load - busy-from) busy-slope) + max(0, (accept-below - rate) accept-slope),
+// min, max), below quiet-below at most quiet-max; loads in percent of the verify curve's knee.
+void add_dynamic_alpha(Table* t) {
+  auto share = [t](Row row, Field<double> field) {
+    t->number<double>(row, 0.01, 1, "needs a number in 0.01..1", std::move(field));
+  };
+  auto percent = [t](Row row, Field<double> field) {
+    t->number<double>(row, 0, 1000, "needs a percentage in 0..1000", std::move(field));
+  };
+  auto slope = [t](Row row, Field<double> field) {
+    t->number<double>(row, 0, 100, "needs a number in 0..100", std::move(field));
+  };
+  share({"alpha-smoothing", "Weight of the present load in dynamic alpha"},
+        PF_FIELD(engine.dynamic_alpha.smoothing));
+  share({"alpha-base", "Dynamic alpha where neither load nor acceptance moves it"},
+        PF_FIELD(engine.dynamic_alpha.base));
+  percent({"alpha-busy-from", "Load in percent above which it falls"},
+          PF_FIELD(engine.dynamic_alpha.busy_from));
+  slope({"alpha-busy-slope", "By how much it falls per percent"},
+        PF_FIELD(engine.dynamic_alpha.busy_slope));
+  share({"alpha-accept-below", "Acceptance rate below which it rises"},
+        PF_FIELD(engine.dynamic_alpha.accept_below));
+  slope({"alpha-accept-slope", "By how much it rises per unit of the rate"},
+        PF_FIELD(engine.dynamic_alpha.accept_slope));
+  share({"alpha-min", "It is never less"}, PF_FIELD(engine.dynamic_alpha.least));
+  share({"alpha-max", "It is never more"}, PF_FIELD(engine.dynamic_alpha.most));
+  percent({"alpha-quiet-below", "Load in percent below which alpha-quiet-max holds"},
+          PF_FIELD(engine.dynamic_alpha.quiet_below));
+  share({"alpha-quiet-max", "It is never more while the load is low"},
+        PF_FIELD(engine.dynamic_alpha.quiet_most));
 }
 
 void add_speculation(Table* t) {
@@ -262,8 +296,7 @@ void add_speculation(Table* t) {
          Kind::kText, "X|dynamic", set_alpha, print_alpha);
   t->choice({"alpha-load", "Load by which dynamic alpha goes: rows of a step, or NVIDIA's figure"},
             {"rows", "nvml"}, PF_FIELD(engine.alpha_load));
-  t->number<float>({"alpha-smoothing", "Weight of the present load in dynamic alpha"}, 0.01, 1,
-                   "needs a number in 0.01..1", PF_FIELD(engine.alpha_smoothing));
+  add_dynamic_alpha(t);
 }
 
 void add_capacity(Table* t) {

@@ -64,7 +64,14 @@ void print_candidates(const MemoryPlan& plan, int32_t block_tokens) {
                : std::to_string(n) + " candidates with a copy each",
         gib(bytes) + (bytes > plan.available_bytes ? " *" : "  "));
   }
-  std::printf("  * more than is free\n");
+  const int64_t copy =
+      bytes_with_copies(plan, block_tokens, 2) - bytes_with_copies(plan, block_tokens, 1);
+  std::printf(
+      "  shared are the blocks of all %lld tokens in every model's plane, %s: each copy takes as "
+      "much "
+      "again,\n  and a figure between two rows is of a system that copies a part of them\n"
+      "  * more than is free\n",
+      static_cast<long long>(plan.max_context), gib(copy).c_str());
 }
 
 // This machine's device, or the described one.
@@ -106,6 +113,8 @@ Status plan(EngineOptions o, const PlanRequest& request) {
     return invalid("--shared-prefix: more tokens than the context of " +
                    std::to_string(plan->max_context));
   print_memory(*plan, o.block_size, request);
+  if (std::string w = device_warning(o); request.device_model.empty() && !w.empty())
+    std::printf("note: %s\n", w.c_str());
   for (const DraftModel& draft : models->drafts)
     for (const std::string& note : draft.notes)
       std::printf("note: %s: %s\n", draft.name.c_str(), note.c_str());

@@ -13,6 +13,7 @@ namespace {
 struct Row {
   Load load;
   bool fits = false;  // in the planned memory
+  std::string draft;  // empty: none
   StepEstimate step;
   StepEstimate plain;
 };
@@ -21,7 +22,8 @@ double speedup(const Row& r, double acceptance) {
   return r.step.tokens_per_second(r.load, acceptance) / r.plain.tokens_per_second(r.load, 0);
 }
 
-void print_head(const DeviceModel& d, const RooflineShares& s, int32_t n_devices) {
+void print_head(const StepEstimator& e, const DeviceModel& d, const RooflineShares& s,
+                int32_t n_devices) {
   std::printf("estimate for %s: %.0f GB/s, %.0f dense FP16 TFLOPS, %d multiprocessors (%s)\n",
               d.title, 1e-9 * d.memory_bytes_per_s, 1e-12 * d.tensor_flops_per_s,
               d.n_multiprocessors, d.source);
@@ -30,6 +32,8 @@ void print_head(const DeviceModel& d, const RooflineShares& s, int32_t n_devices
       "of the tensor cores;\n  a kernel takes %.1f us at least and %.1f us to the next; host %.0f "
       "+ %.1f us a sequence\n",
       s.memory, s.tensor, s.smallest_kernel_us, d.graph_gap_us, s.host_step_us, s.host_sequence_us);
+  for (const std::string& name : e.not_estimated())
+    std::printf("  not estimated: the %s\n", name.c_str());
   if (n_devices > 1)
     std::printf(
         "  %d of them share the target: launches, GB and TFLOP are those of one; a gather takes "
@@ -76,6 +80,7 @@ nlohmann::json to_json(const Row& r, const std::vector<double>& acceptances) {
                          {"shared_prefix", r.load.shared_prefix},
                          {"fits", r.fits},
                          {"k", r.step.K},
+                         {"draft", r.draft},
                          {"target", work(r.step.target)},
                          {"draft", work(r.step.draft)},
                          {"step_seconds", r.step.seconds()}};
@@ -86,13 +91,38 @@ nlohmann::json to_json(const Row& r, const std::vector<double>& acceptances) {
   return json;
 }
 
+// Without drafts, then with each that can be estimated.
+void add_rows(const EngineOptions& options, const PlanRequest& request, StepEstimator* estimator,
+              Row* row, nlohmann::json* rows) {
+  auto add = [&](const StepEstimate& step, const std::string& draft) {
+    row->step = step;
+    row->draft = draft;
+    print_row(*row, request.acceptances);
+    rows->push_back(to_json(*row, request.acceptances));
+  };
+  for (int64_t k : request.draft_lengths)
+    if (k == 0) add(row->plain, "");
+  const std::vector<std::string>& drafts = estimator->drafts();
+  for (size_t d = 0; d < drafts.size(); ++d) {
+    if (drafts.size() > 1) std::printf("   by the %s\n", drafts[d].c_str());
+    for (int64_t k : request.draft_lengths) {
+      const int64_t n = row->load.n_sequences * (k + 1);
+      if (k > 0 && n > options.max_num_batched_tokens)
+        std::printf("  %3lld needs --max-num-batched-tokens %lld\n", static_cast<long long>(k),
+                    static_cast<long long>(n));
+      else if (k > 0)
+        add(estimator->estimate(row->load, static_cast<int32_t>(k), d), drafts[d]);
+    }
+  }
+}
+
 }  // namespace
 
 nlohmann::json print_estimate(const EngineOptions& options, const MemoryPlan& plan,
                               const DeviceModel& device, const PlanRequest& request) {
   const RooflineShares shares;
   StepEstimator estimator(options, plan.residents, device, shares);
-  print_head(device, shares, plan.residents[0].n_devices);
+  print_head(estimator, device, shares, plan.residents[0].n_devices);
   nlohmann::json rows = nlohmann::json::array();
   std::vector<int64_t> contexts;  // of more than the plan's: the plan's
   for (int64_t context : request.contexts) {
@@ -107,17 +137,7 @@ nlohmann::json print_estimate(const EngineOptions& options, const MemoryPlan& pl
       row.fits = load_fits(plan, options.block_size, n, context, load.shared_prefix);
       row.plain = estimator.estimate(load, 0);
       print_load(load, row.fits, request.acceptances);
-      for (int64_t k : request.draft_lengths) {
-        if (k > 0 && !estimator.has_draft()) continue;
-        if (n * (k + 1) > options.max_num_batched_tokens && k > 0) {
-          std::printf("  %3lld needs --max-num-batched-tokens %lld\n", static_cast<long long>(k),
-                      static_cast<long long>(n * (k + 1)));
-          continue;
-        }
-        row.step = k == 0 ? row.plain : estimator.estimate(load, static_cast<int32_t>(k));
-        print_row(row, request.acceptances);
-        rows.push_back(to_json(row, request.acceptances));
-      }
+      add_rows(options, request, &estimator, &row, &rows);
     }
   return rows;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <thread>
@@ -15,7 +16,9 @@
 #include "cli/plan_flags.h"
 #include "cli/settle.h"
 #include "cli/stacks.h"
+#include "cli/start_notes.h"
 #include "cli/version.h"
+#include "engine/device.h"
 
 namespace pf {
 namespace {
@@ -33,7 +36,10 @@ void say_last_words(const char* words) {
 // A bug, or a device error: health turns first, then the process ends, and its supervisor starts it
 // again.
 [[noreturn]] void die_of_fault(const char* words) {
-  if (Server* server = dying_server.exchange(nullptr)) server->set_not_serving();
+  if (Server* server = dying_server.exchange(nullptr)) {
+    server->set_not_serving();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for those who watch to hear it
+  }
   say_last_words(words);
   _exit(kFault);
 }
@@ -169,6 +175,7 @@ int serve(Config& config) {
                          {"port", int64_t{server.port()}},
                          {"metrics", settings.server.metrics_listen},
                          {"admin", settings.server.admin_listen}});
+  if (std::string w = device_warning(settings.engine); !w.empty()) log.warn(w);
   int64_t began_us = clock.now_us();
   Loading loading(settings, clock);
   while (!loading.done.load())
@@ -183,10 +190,7 @@ int serve(Config& config) {
     dying_server.store(nullptr);
     return fail(s), kFault;
   }
-  if (settings.engine.prefill_gemm == "cublas")
-    log.warn(
-        "--prefill-gemm cublas: a prompt's sums depend on how it is cut into chunks, so a request "
-        "may get another text at another time; own keeps it the same");
+  for (const std::string& note : start_notes(settings.engine)) log.warn(note);
   engine->start();
   const EngineInfo& info = engine->info();
   log.info("ready", {{"model", (*loading.result)->model.name},

@@ -14,11 +14,6 @@ CpuOptions::Weights cpu_weights(const std::string& type) {
   return CpuOptions::Weights::kBf16;
 }
 
-std::string half_type(const EngineOptions& o, Device device) {
-  if (device == Device::kCuda) return o.dtype == "fp16" ? "fp16" : "bf16";
-  return o.dtype == "fp32" ? "fp32" : "bf16";
-}
-
 CpuOptions cpu_options(const EngineOptions& options, const ResidentModel& r) {
   CpuOptions o;
   o.int8_kv = options.kv_cache_dtype == "int8";
@@ -42,7 +37,7 @@ Result<std::unique_ptr<Backend>> on_cuda(const EngineOptions& options, const Res
 
 CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& r) {
   CudaOptions o;
-  o.numbers = options.dtype == "fp16" ? CudaOptions::Numbers::kF16 : CudaOptions::Numbers::kBf16;
+  o.numbers = r.numbers == "fp16" ? CudaOptions::Numbers::kF16 : CudaOptions::Numbers::kBf16;
   o.int4 = r.weights == "int4";
   o.int8_kv = options.kv_cache_dtype == "int8";
   o.n_blocks = r.n_blocks;
@@ -78,11 +73,18 @@ Status check_formats(const EngineOptions& o, Device device) {
   return {};
 }
 
+std::string device_warning(const EngineOptions& o) {
+  if (o.device != "auto" || n_cuda_devices() == 0) return "";
+  const Status usable = check_cuda_devices(1);
+  return usable.ok() ? "" : "--device auto: " + usable.message() + "; computing on the CPU";
+}
+
 Result<Device> choose_device(const EngineOptions& o) {
   Device device = Device::kCpu;
   if (o.device != "cpu") {
     std::string why;
-    if (n_cuda_devices(&why) > 0)
+    if (n_cuda_devices(&why) > 0) why = check_cuda_devices(1).message();
+    if (why.empty())
       device = Device::kCuda;
     else if (o.device == "cuda")
       return Status(Code::kUnavailable, "--device cuda: " + why + "; use --device cpu");
@@ -109,12 +111,10 @@ int64_t available_bytes(Device device, int32_t n_devices) {
   return device == Device::kCuda ? cuda_free_bytes(n_devices) : available_memory_bytes();
 }
 
-std::string target_weights(const EngineOptions& o, Device device) {
-  return o.quantization != "none" ? o.quantization : half_type(o, device);
-}
-
-std::string draft_weights(const EngineOptions& o, Device device) {
-  return o.draft_quantization != "none" ? o.draft_quantization : half_type(o, device);
+std::string numbers_of(const EngineOptions& o, Device device, const Model& model) {
+  if (device == Device::kCpu) return o.dtype == "fp32" ? "fp32" : "bf16";
+  if (o.dtype != "auto") return o.dtype;
+  return !model.layers.empty() && model.layers[0].q.type == TensorType::kF16 ? "fp16" : "bf16";
 }
 
 Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,

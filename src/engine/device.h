@@ -16,9 +16,12 @@ namespace pf {
 
 enum class Device { kCpu, kCuda };
 
-// --device as asked: `auto` is CUDA where a device is usable, else the CPU. Refuses `cuda` without
-// one, saying why, and number formats that the device does not compute in.
+// --device as asked: `auto` is CUDA where the first device can run the kernels, else the CPU.
+// Refuses `cuda` without one, saying why, and number formats that the device does not compute in.
 Result<Device> choose_device(const EngineOptions& options);
+
+// Why `auto` leaves a CUDA device that is there alone; empty where it does not.
+std::string device_warning(const EngineOptions& options);
 
 // --draft-device, where the target is on `target`.
 Result<Device> choose_draft_device(const EngineOptions& options, Device target);
@@ -29,9 +32,11 @@ Status check_formats(const EngineOptions& options, Device device);
 // What that device has to give, in bytes; of several CUDA devices, the one that has least.
 int64_t available_bytes(Device device, int32_t n_devices);
 
-// How the weights of a model are held: "fp32", "bf16", "fp16", "int8" or "int4".
-std::string target_weights(const EngineOptions& options, Device device);
-std::string draft_weights(const EngineOptions& options, Device device);
+// What --dtype comes to for a model on a device: "fp32", "bf16" or "fp16". `auto` on CUDA is the
+// type of the file's matrices where that is fp16 or bf16, so that no weight changes; of fp32 and of
+// quantised ones, which both would round, it is bf16, whose range holds every float. On the CPU it
+// is bf16.
+std::string numbers_of(const EngineOptions& options, Device device, const Model& model);
 
 // Threads that compute: as asked for, else the CPUs of this process.
 int32_t n_threads_of(const EngineOptions& options);
@@ -41,7 +46,8 @@ struct ResidentModel {
   std::string name;  // of tables: "target", "draft model"
   const Model* model = nullptr;
   const Model* embedding_of = nullptr;  // the target, where a draft uses its embedding
-  std::string weights;
+  std::string numbers = "bf16";  // of activations and KV (numbers_of); a head's: its target's
+  std::string weights;           // "int8", "int4", or as the numbers
   int32_t n_blocks = 0, block_tokens = 16, max_rows = 512;
   int64_t max_context = 0;
   bool keep_hidden = false;              // for a head over its hidden states

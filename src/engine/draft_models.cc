@@ -16,15 +16,25 @@ std::string number(double x) {
   return out.str();
 }
 
+// Its own tensors say that its tokens are the target's.
+bool names_targets_tokens(const Model& draft) {
+  return draft.head_kind == HeadKind::kMedusa || draft.shares_embedding || draft.shares_head ||
+         !draft.head_tokens.empty();
+}
+
 // What is wrong with the draft's tokens; empty: nothing. Fills the vocabulary.
 std::string match_tokens(const Model& target, DraftModel* d) {
   using Tokens = DraftOption::Tokens;
   int64_t V = target.config.vocabulary_size, own = d->model.config.vocabulary_size;
-  bool by_target = d->model.head_kind == HeadKind::kMedusa || d->model.shares_embedding ||
-                   d->model.shares_head || !d->model.head_tokens.empty();
+  bool by_target = names_targets_tokens(d->model);
   switch (d->from.tokens) {
     case Tokens::kUnknown:
-      if (by_target || own == V) return "";
+      if (by_target) return "";
+      if (own == V) {
+        d->notes.push_back("no tokenizer of its own: its " + std::to_string(V) +
+                           " tokens are taken for the target's");
+        return "";
+      }
       return "no vocabulary map: the draft has no tokenizer of its own, and vocab_size " +
              std::to_string(own) + " where the target has " + std::to_string(V);
     case Tokens::kForeign:

@@ -77,13 +77,17 @@ StepEstimator::StepEstimator(const EngineOptions& options,
                              const RooflineShares& shares)
     : device_(device), shares_(shares), block_tokens_(options.block_size) {
   for (const ResidentModel& r : residents) {
-    if (r.model->takes_hidden()) continue;
+    if (r.device != Device::kCuda || r.model->takes_hidden()) {
+      not_estimated_.push_back(r.name + (r.device == Device::kCuda ? "" : " on the CPU"));
+      continue;
+    }
+    if (!lists_.empty()) drafts_.push_back(r.name);
     lists_.emplace_back(*r.model, r.embedding_of, cuda_options(options, r),
                         device.n_multiprocessors);
   }
 }
 
-StepEstimate StepEstimator::estimate(const Load& load, int32_t K) {
+StepEstimate StepEstimator::estimate(const Load& load, int32_t K, size_t draft) {
   StepEstimate e;
   e.K = K;
   const auto tables = tables_of(load, load.context + K + 1, block_tokens_);
@@ -107,10 +111,11 @@ StepEstimate StepEstimator::estimate(const Load& load, int32_t K) {
   target.accept(batch);
   e.target = estimate_work(target, device_, shares_);
   if (K > 0) {
-    check(has_draft(), "an estimate with drafts needs a draft model");
-    lists_[1].clear();
-    lists_[1].propose(jobs);
-    e.draft = estimate_work(lists_[1], device_, shares_);
+    check(draft < drafts_.size(), "an estimate with drafts needs a draft model");
+    LaunchList& list = lists_[1 + draft];
+    list.clear();
+    list.propose(jobs);
+    e.draft = estimate_work(list, device_, shares_);
   }
   e.host_seconds = 1e-6 * (shares_.host_step_us + shares_.host_sequence_us * load.n_sequences);
   return e;

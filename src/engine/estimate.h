@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/launch_list.h"
@@ -48,19 +49,24 @@ struct StepEstimate {
 };
 double expected_tokens(double acceptance, int32_t K);
 
-// Requires: residents of a CUDA plan, the target first and a draft model second (or none: K is 0).
+// Requires: residents of a CUDA plan, the target first. Of the drafts, models on the target's
+// device are estimated; what a CPU or a head would take is not.
 class StepEstimator {
  public:
   StepEstimator(const EngineOptions& options, const std::vector<ResidentModel>& residents,
                 const DeviceModel& device, const RooflineShares& shares);
-  StepEstimate estimate(const Load& load, int32_t K);
-  bool has_draft() const { return lists_.size() > 1; }
+  // With chains of the draft drafts()[draft].
+  StepEstimate estimate(const Load& load, int32_t K, size_t draft = 0);
+  // By their names as residents.
+  const std::vector<std::string>& drafts() const { return drafts_; }
+  const std::vector<std::string>& not_estimated() const { return not_estimated_; }
 
  private:
   const DeviceModel& device_;
   const RooflineShares shares_;
   const int32_t block_tokens_;
-  std::vector<LaunchList> lists_;  // by resident
+  std::vector<LaunchList> lists_;  // the target's, then by draft
+  std::vector<std::string> drafts_, not_estimated_;
 };
 
 }  // namespace pf

@@ -45,7 +45,7 @@ EngineInfo describe(const OpenModels& models, const MemoryPlan& plan, const Back
 // A head over hidden states, or a model, with the blocks that it needs.
 std::unique_ptr<Drafter> make_drafter(const DraftModel& draft, const DraftPlace& place,
                                       const ResidentModel& resident, int32_t plane,
-                                      std::unique_ptr<Backend> backend) {
+                                      bool prefix_caching, std::unique_ptr<Backend> backend) {
   const ModelConfig& c = draft.model.config;
   if (!draft.model.medusa.empty())
     return std::make_unique<MedusaDrafter>(
@@ -62,7 +62,7 @@ std::unique_ptr<Drafter> make_drafter(const DraftModel& draft, const DraftPlace&
   o.max_context = place.max_context;
   o.n_known = draft.n_known;
   o.windows = {place.window_tokens, resident.n_blocks - place.n_window_blocks,
-               place.n_window_blocks, resident.block_tokens};
+               place.n_window_blocks, resident.block_tokens, prefix_caching};
   o.vocabulary = draft.vocabulary;
   o.max_rows = resident.max_rows;
   o.overlaps = place.overlaps;
@@ -85,8 +85,8 @@ Status add_resident(const Loading& loading, size_t i, int32_t* plane, EnginePart
                       static_cast<float>(parts->step.target->info().bytes_per_step);
   if (!draft.model.medusa.empty())  // a step of the draft is one head
     d.step_cost_ratio /= static_cast<float>(draft.model.medusa.size());
-  parts->step.drafters.add(
-      make_drafter(draft, place, resident, place.in_tables ? (*plane)++ : -1, backend.take()));
+  parts->step.drafters.add(make_drafter(draft, place, resident, place.in_tables ? (*plane)++ : -1,
+                                        loading.options.prefix_caching, backend.take()));
   parts->info.drafters.push_back(d);
   for (const std::string& note : draft.notes) parts->info.notes.push_back(draft.name + ": " + note);
   return {};
@@ -97,7 +97,7 @@ Status add_early_exit(const Loading& loading, DrafterDescription d, EngineParts*
   const Model& target = loading.models.target;
   Result<Model> first = first_layers(target, o.draft_layers);
   if (!first.ok()) return first.status();
-  std::string type = target_weights(o, loading.models.device);
+  const std::string& type = loading.plan.residents[0].weights;
   d.quantization = parts->info.dtype;
   d.step_cost_ratio = static_cast<float>(packed_bytes(*first, type)) /
                       static_cast<float>(packed_bytes(target, type));
@@ -127,10 +127,6 @@ Status add_drafters(const Loading& loading, EngineParts* parts) {
       add(std::make_unique<NgramDrafter>(min_match));
     else if (name == "suffix")
       add(std::make_unique<SuffixDrafter>(min_match));
-    else if (name == "lookahead" && loading.models.device == Device::kCuda)
-      s = invalid(
-          "--speculation lookahead: the CUDA kernels do not tell it what the model says "
-          "behind its guesses; use --device cpu");
     else if (name == "lookahead")
       add(std::make_unique<LookaheadDrafter>());
     else if (name == "cascade")
@@ -172,7 +168,7 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const OpenModels& 
                                                             : Acceptance::kRejection;
   step->dynamic_alpha = o.alpha <= 0;
   step->policy.alpha = o.alpha > 0 ? o.alpha : 1;
-  step->alpha.smoothing = o.alpha_smoothing;
+  step->alpha = o.dynamic_alpha;
 }
 
 Result<MemoryPlan> plan_with(const EngineOptions& o, const OpenModels& models, int64_t bytes) {

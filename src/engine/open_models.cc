@@ -14,6 +14,9 @@ Status check_options(const EngineOptions& o) {
     return invalid("--max-num-batched-tokens " + std::to_string(o.max_num_batched_tokens) +
                    " is below --max-num-seqs " + std::to_string(o.max_num_seqs) +
                    ": every running sequence needs a row");
+  if (o.dynamic_alpha.least > o.dynamic_alpha.most)
+    return invalid("--alpha-min " + std::to_string(o.dynamic_alpha.least) +
+                   " is above --alpha-max " + std::to_string(o.dynamic_alpha.most));
   int32_t nodes = std::max(
       o.speculation_tree_nodes,
       DraftShape{o.speculation_tree}.nodes(static_cast<int32_t>(o.speculation_tree.size())));
@@ -141,7 +144,8 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
   r.max_rows = o.max_num_batched_tokens;
   r.name = "target";
   r.model = &target;
-  r.weights = target_weights(o, device);
+  r.numbers = numbers_of(o, device, target);
+  r.weights = o.quantization != "none" ? o.quantization : r.numbers;
   if (const DraftModel* head = find(true)) {
     r.keep_hidden = true;
     r.tap_layers = tap_layers_of(head->model, target).take();  // check_fits has seen its layers
@@ -154,9 +158,11 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
   r.tap_layers.clear();
   for (size_t i = 0; i < drafts.size(); ++i) {
     r.name = drafts[i].is_head() ? "draft head" : "draft model";
+    if (drafts.size() > 1) r.name += " " + drafts[i].name;
     r.model = &drafts[i].model;
     r.embedding_of = r.model->shares_embedding || r.model->shares_head ? &target : nullptr;
-    r.weights = draft_weights(o, devices[i]);
+    r.numbers = drafts[i].is_head() ? all[0].numbers : numbers_of(o, devices[i], *r.model);
+    r.weights = o.draft_quantization != "none" ? o.draft_quantization : r.numbers;
     r.device = devices[i];
     r.in_tables = places[i].in_tables;
     r.n_window_blocks = places[i].n_window_blocks;

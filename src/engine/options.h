@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "speculation/alpha_control.h"
 #include "speculation/draft_vocabulary.h"
 
 namespace pf {
@@ -51,7 +52,7 @@ struct EngineOptions {
   // auto, rejection, coupled, threshold, threshold-literal, typical
   std::string acceptance = "auto";
   float alpha = 1;  // of threshold rules that name none; <= 0: dynamic
-  float alpha_smoothing = 0.2f;
+  AlphaOptions dynamic_alpha;
   std::string alpha_load = "rows";  // what dynamic alpha takes for load: rows, nvml
   bool prefix_caching = true;
   bool cuda_graphs = true;

@@ -82,8 +82,11 @@ void Step::propose_with(int32_t drafter) {
   proposed_.resize(std::max(proposed_.size(), tasks_.size()));
   int64_t began_us = clock_.now_us();
   parts_.drafters[drafter].propose(tasks_, std::span(proposed_).first(tasks_.size()));
-  drafter_seconds_[static_cast<size_t>(drafter)] =
-      1e-6 * static_cast<double>(clock_.now_us() - began_us);
+  double seconds = 1e-6 * static_cast<double>(clock_.now_us() - began_us);
+  drafter_seconds_[static_cast<size_t>(drafter)] = seconds;
+  bool drafts = std::any_of(tasks_.begin(), tasks_.end(), [](auto& t) { return t.n_draft > 0; });
+  (drafts ? draft_times_.proposing[static_cast<size_t>(drafter)] : draft_times_.catching_up) +=
+      seconds;
   for (size_t t = 0; t < tasks_.size(); ++t) {
     std::swap(trees_[task_rows_[t]], proposed_[t]);
     if (tasks_[t].n_draft == 0) commit_catchup(rows_[task_rows_[t]].plan);

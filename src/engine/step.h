@@ -44,6 +44,8 @@ class Step {
   Backend& target() { return *parts_.target; }
   const KvCache& kv() const { return kv_; }
 
+  const DraftTimes& draft_times() const { return draft_times_; }
+
  private:
   using Row = StepRow;
 
@@ -130,7 +132,8 @@ class Step {
   std::vector<BlockCopy> copies_;                  // of forks
   std::vector<std::pair<Sequence*, FinishReason>> ended_;
   std::vector<DraftRound> rounds_;
-  std::vector<double> drafter_seconds_;             // by drafter
+  std::vector<double> drafter_seconds_;  // by drafter
+  DraftTimes draft_times_;
   std::vector<std::vector<int32_t>> draft_passes_;  // [drafter]: rows of each pass
   struct {
     int64_t began = 0, planned = 0, proposed = 0, judged = 0;

@@ -27,6 +27,7 @@ Step::Step(StepParts parts, const Clock& clock, BoundedQueue<std::unique_ptr<Req
       length_(length_options(parts_)),
       alpha_(parts_.alpha) {
   figures_.kv_blocks_total = kv_.n_blocks();
+  draft_times_.proposing.assign(static_cast<size_t>(parts_.drafters.size()), 0);
   figures_.rounds_per_drafter.assign(static_cast<size_t>(parts_.drafters.size()), 0);
   publish(false);
 }
@@ -39,8 +40,10 @@ int64_t Step::n_allowed(const Sequence& s) const {
 
 AcceptPolicy Step::policy_of(const Request& r) const {
   const SpeculationParams& p = r.speculation;
-  if (!p.auto_acceptance || parts_.has_policy) {
-    AcceptPolicy policy = p.auto_acceptance ? parts_.policy : p.policy;
+  using Rule = SpeculationParams::Rule;
+  bool servers = p.rule == Rule::kServer && parts_.has_policy;
+  if (servers || p.rule == Rule::kNamed) {
+    AcceptPolicy policy = servers ? parts_.policy : p.policy;
     bool threshold =
         policy.rule == Acceptance::kThreshold || policy.rule == Acceptance::kThresholdLiteral;
     if (!threshold || p.has_alpha) return policy;
@@ -153,7 +156,9 @@ void Step::absorb() {
       absorbed_.push_back({s, s->kv_len, rows, filled});
       absorbed_rows_.push_back(r);
     }
+    int64_t began_us = clock_.now_us();
     drafter.absorb(absorbed_);
+    draft_times_.absorbing += 1e-6 * static_cast<double>(clock_.now_us() - began_us);
     for (size_t i = 0; drafter.plane() >= 0 && i < absorbed_.size(); ++i) {
       Sequence* s = rows_[absorbed_rows_[i]].plan.sequence;
       kv_.commit(&s->table, drafter.plane(), s->tokens, absorbed_[i].filled,

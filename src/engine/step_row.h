@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "batch/plan.h"
 #include "batch/verified_round.h"
@@ -22,6 +23,13 @@ struct StepRow {
   size_t first_score = 0, n_scores = 0;  // of the scores of prompts
   std::optional<VerifiedRound> round;    // none: nothing was decoded
   FinishReason finish = FinishReason::kNone;
+};
+
+// Where drafting's seconds went so far; for who drives the step by hand, on its thread.
+struct DraftTimes {
+  std::vector<double> proposing;  // by drafter: steps in which it drafted for anybody
+  double catching_up = 0;         // in which it only fed what its plane lacked
+  double absorbing = 0;           // taking in hidden states: behind the verify pass
 };
 
 // The offers [first, first + n) of the step are one sequence's, whose wish is number `wish`.

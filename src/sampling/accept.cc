@@ -141,9 +141,11 @@ double entropy(const Distribution& p) {
 }
 
 // The rules that keep by an inequality alone and else let the target draw: the article's literal
-// threshold and Medusa's typical acceptance. Both move mass; `loss` is the total variation that
-// they cause at this position: half of sum |kept(x) + (1 - kept) p(x) - p(x)| with kept(x) = q(x)
-// where x passes.
+// threshold and Medusa's typical acceptance. Both move mass; the expectation of `loss` is the total
+// variation that they cause at this position: half of sum |kept(x) + (1 - kept) p(x) - p(x)| with
+// kept(x) = q(x) where x passes. Siblings are drawn without replacement: each that is judged adds
+// the same with what is left of q, and the sum's expectation is P(one of them passes) TV(q |
+// passes, p), which is the variation of the set.
 Choice choose_by_inequality(const Node& n) {
   const AcceptInput& in = *n.in;
   const DraftTree& tree = *in.tree;
@@ -155,21 +157,29 @@ Choice choose_by_inequality(const Node& n) {
     return typical ? score_of(n, x) >= bar : score_of(n, x) >= in.policy.alpha * draft_score;
   };
   Choice c;
+  const TokenProbability* source = nullptr;
+  double left = 1;  // of q, without the siblings before
   for (int32_t child : n.children) {
     int32_t x = tree.tokens[static_cast<size_t>(child)];
     auto q = tree.q(child);
+    if (q.data() != source) left = 1;
+    source = q.data();
     bool kept = passes(x, tree.scores[static_cast<size_t>(child)]);
     if (q.empty()) {
       c.loss += kept ? 1.0 - n.p->at(x) : 0;
     } else {
-      double mass = 0, change = 0;
-      for (const TokenProbability& e : q)
+      double mass = 0, change = 0, own = 0;
+      for (const TokenProbability& e : q) {
         mass += passes(e.token, e.probability) ? e.probability : 0;
+        if (e.token == x) own = e.probability;
+      }
       for (const TokenProbability& e : q) {
         double k = passes(e.token, e.probability) ? e.probability : 0;
         change += std::max(0.0, k - mass * n.p->at(e.token));
       }
-      c.loss += change;  // the positive part of a difference that sums to 0 is half of its |.|
+      // The positive part of a difference that sums to 0 is half of its |.|.
+      c.loss += change / std::max(left, own);
+      left -= own;
     }
     if (kept) {
       c.token = x;

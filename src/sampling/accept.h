@@ -39,7 +39,7 @@ struct AcceptResult {
   std::vector<int32_t> path;           // accepted nodes that `tokens` still holds, root first
   int32_t n_accepted = 0;              // nodes kept before any cut by a stop
   std::vector<float> losses;    // one per token: mass kept beyond the exact rule; empty: none
-  std::vector<int32_t> argmax;  // by node, of the raw logits; -1: not wanted, or not finite
+  std::vector<int32_t> argmax;  // by node, with or without the rules; -1: not wanted, not finite
   bool ended = false;           // the last token is an end id
   bool finite = true;           // false: a needed row held NaN or infinity; tokens end before it
 

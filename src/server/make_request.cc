@@ -78,6 +78,7 @@ Acceptance rule_of(wire::Speculation::Acceptance acceptance) {
 
 SpeculationParams speculation_of(const wire::Speculation& s) {
   using Mode = SpeculationParams::Mode;
+  using Rule = SpeculationParams::Rule;
   SpeculationParams p;
   p.mode = s.mode() == wire::Speculation::AUTO    ? Mode::kAuto
            : s.mode() == wire::Speculation::OFF   ? Mode::kOff
@@ -88,7 +89,9 @@ SpeculationParams speculation_of(const wire::Speculation& s) {
   if (p.n_draft_tokens == 0) p.mode = Mode::kOff;
   p.tree.assign(s.tree().begin(), s.tree().end());
   p.tree_nodes = static_cast<int32_t>(s.tree_nodes());
-  p.auto_acceptance = s.acceptance() <= wire::Speculation::ACCEPT_AUTO;
+  p.rule = s.acceptance() == wire::Speculation::ACCEPTANCE_UNSPECIFIED ? Rule::kServer
+           : s.acceptance() == wire::Speculation::ACCEPT_AUTO          ? Rule::kAuto
+                                                                       : Rule::kNamed;
   p.policy.rule = rule_of(s.acceptance());
   p.has_alpha = s.has_alpha();
   if (s.has_alpha()) p.policy.alpha = s.alpha();

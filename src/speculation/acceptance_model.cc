@@ -17,7 +17,7 @@ constexpr float kEaseFactorPrior = 20, kEaseSequencePrior = 60;
 constexpr float kDoubtSteps = 64;    // without a draft until the most doubt counts
 constexpr float kMostDoubt = 1.5f;   // standard deviations
 constexpr float kDeadRate = 0.05f;   // SPECULATION section 5
-constexpr float kDeadSamples = 100;  // levels offered before a drafter can be called dead
+constexpr float kDeadSamples = 100;  // levels judged before a drafter can be called dead
 constexpr float kLeast = 0.001f, kMost = 0.995f;
 
 }  // namespace
@@ -25,7 +25,7 @@ constexpr float kLeast = 0.001f, kMost = 0.995f;
 AcceptanceModel::AcceptanceModel(int32_t n_drafters)
     : difficulty_(n_drafters),
       levels_(static_cast<size_t>(n_drafters) * kClasses),
-      recent_(static_cast<size_t>(n_drafters)) {}
+      reached_(static_cast<size_t>(n_drafters)) {}
 
 size_t AcceptanceModel::cell(int32_t drafter, int32_t match) {
   return static_cast<size_t>(drafter * kClasses + std::clamp(match, 1, kClasses) - 1);
@@ -86,19 +86,16 @@ void AcceptanceModel::observe(int32_t drafter, int32_t match, int32_t depth, int
     if (match >= kClasses) h->tried[i] += 1, h->kept[i] += kept;
     cells[i].tried += 1, cells[i].kept += kept;
   }
-  Count& r = recent_[static_cast<size_t>(drafter)];
-  r.tried = kRecentKeep * r.tried + static_cast<float>(depth);
-  r.kept = kRecentKeep * r.kept + static_cast<float>(n_kept);
-}
-
-double AcceptanceModel::rate() const {
-  Count all;
-  for (const Count& c : recent_) all.tried += c.tried, all.kept += c.kept;
-  return all.rate();
+  auto add = [n_kept](Count* c, int32_t n_tried) {
+    c->tried = kRecentKeep * c->tried + static_cast<float>(n_tried);
+    c->kept = kRecentKeep * c->kept + static_cast<float>(n_kept);
+  };
+  add(&offered_, depth);
+  add(&reached_[static_cast<size_t>(drafter)], std::min(depth, n_kept + 1));
 }
 
 bool AcceptanceModel::dead(int32_t drafter) const {
-  const Count& c = recent_[static_cast<size_t>(drafter)];
+  const Count& c = reached_[static_cast<size_t>(drafter)];
   return c.tried >= kDeadSamples && c.kept < kDeadRate * c.tried;
 }
 

@@ -26,10 +26,12 @@ class AcceptanceModel {
   void observe(int32_t drafter, int32_t match, int32_t depth, int32_t n_kept, DraftHistory* history,
                TextEase* text = nullptr);
 
-  // Share of drafted levels that were kept lately; all drafters together, or one.
-  double rate() const;
-  double rate(int32_t drafter) const { return recent_[static_cast<size_t>(drafter)].rate(); }
-  // Acceptance stays below 5 % though the drafter drafts: something is wrong with it.
+  // Share of drafted levels that were kept lately, all drafters together. One that drafts no more
+  // is forgotten as the others go on.
+  double rate() const { return offered_.rate(); }
+  // Of the levels whose parent was kept, less than 5 % are kept though the drafter drafts:
+  // something is wrong with it. (Levels behind a rejected one say nothing about it, however many
+  // there are.)
   bool dead(int32_t drafter) const;
 
  private:
@@ -46,7 +48,8 @@ class AcceptanceModel {
 
   DifficultyModel difficulty_;
   std::vector<Levels> levels_;  // [drafters, classes]
-  std::vector<Count> recent_;   // [drafters]: levels offered and kept
+  Count offered_;               // levels offered and kept, by all
+  std::vector<Count> reached_;  // [drafters]: levels judged and kept
 };
 
 }  // namespace pf

@@ -9,18 +9,23 @@ namespace {
 
 // A window that was not followed for so many calls gives its blocks to one that needs them.
 constexpr uint64_t kIdleCalls = 1024;
+// A window that lags behind asks once in so many calls what others have computed meanwhile.
+constexpr uint32_t kLookEvery = 4;
 
 }  // namespace
 
 DraftWindows::DraftWindows(const Options& options, const DraftVocabulary* vocabulary)
-    : options_(options), vocabulary_(vocabulary), pool_(options.n_blocks, options.block_tokens, 1) {
+    : options_(options),
+      vocabulary_(vocabulary),
+      kv_({options.n_blocks, options.block_tokens, 1, options.prefix_caching}) {
   check(options.n_tokens >= kLeastTokens, "a draft's window is too short");
 }
 
 int64_t DraftWindows::room(int64_t limit) { return std::min<int64_t>(kMaxTreeNodes, limit / 4); }
 
 int64_t DraftWindows::limit(const Window& w) const {
-  return std::min(options_.n_tokens, static_cast<int64_t>(w.blocks.size()) * options_.block_tokens);
+  return std::min(options_.n_tokens,
+                  static_cast<int64_t>(w.table.blocks.size()) * options_.block_tokens);
 }
 
 std::span<const int32_t> DraftWindows::fed_for(int32_t token) const {
@@ -62,46 +67,77 @@ void DraftWindows::begin(const Sequence& s, Window* w) const {
   w->tokens.insert(w->tokens.end(), recent.rbegin(), recent.rend());
 }
 
-// Drops the middle. The first tokens keep their places, and with them their K and V.
+// Drops the middle. The rest stands in other places now, and goes on in other blocks.
 void DraftWindows::move_on(int64_t limit, Window* w) const {
   auto n = static_cast<int64_t>(w->tokens.size());
   int64_t n_first = std::min(kFirstTokens, limit / 4), n_recent = limit / 2 - n_first;
   if (n <= n_first + n_recent) return;
   w->tokens.erase(w->tokens.begin() + n_first, w->tokens.end() - n_recent);
-  w->filled = std::min(w->filled, n_first);
-  w->ahead.clear();
 }
 
 void DraftWindows::give_back(Window* w) {
-  for (BlockId id : w->blocks) pool_.release(id - options_.first_block);
+  kv_.release(&w->table);
   w->blocks.clear();
   w->filled = 0;
   w->ahead.clear();
+  w->caught_up = false;
+}
+
+void DraftWindows::name_blocks(Window* w) const {
+  w->blocks = w->table.blocks;
+  for (BlockId& id : w->blocks) id += options_.first_block;
 }
 
 bool DraftWindows::take_from_idle() {
   Window* idle = nullptr;
   for (auto& [order, w] : windows_)
-    if (!w.blocks.empty() && w.used + kIdleCalls < now_ && (!idle || w.used < idle->used))
+    if (!w.table.blocks.empty() && w.used + kIdleCalls < now_ && (!idle || w.used < idle->used))
       idle = &w;
   if (idle == nullptr) return false;
   give_back(idle);
   return true;
 }
 
-// Blocks for the tokens and a draft behind them; the window moves on where they do not suffice.
-bool DraftWindows::make_room(Window* w) {
-  auto n = static_cast<int64_t>(w->tokens.size());
-  int64_t wanted = std::clamp(n + room(options_.n_tokens), kLeastTokens, options_.n_tokens);
-  while (limit(*w) < wanted) {
-    std::optional<BlockId> block = pool_.allocate();
-    if (!block && !take_from_idle()) break;
-    if (block) w->blocks.push_back(options_.first_block + *block);
+// Blocks for so many slots, as far as there are any.
+void DraftWindows::take_blocks(Window* w, int64_t n_slots) {
+  while (limit(*w) < n_slots) {
+    auto n_blocks = static_cast<int64_t>(w->table.blocks.size()) + 1;
+    if (!kv_.reserve(&w->table, n_blocks * options_.block_tokens) && !take_from_idle()) break;
   }
-  int64_t most = limit(*w);
-  if (most < kLeastTokens) return give_back(w), false;  // others may make more of them
-  if (n > most - room(most)) move_on(most, w);
+}
+
+// Blocks for the tokens and a draft behind them; the window moves on where they do not suffice. The
+// root is fed by everybody, so it is no part of what is shared.
+bool DraftWindows::make_room(const Sequence& s, Window* w) {
+  auto n = static_cast<int64_t>(w->tokens.size());
+  const int64_t wanted = std::clamp(n + room(options_.n_tokens), kLeastTokens, options_.n_tokens);
+  for (;; n = static_cast<int64_t>(w->tokens.size())) {
+    if (w->table.blocks.empty())
+      w->filled = kv_.acquire_prefix(&w->table, w->tokens, s.request->cache_salt, n - 1);
+    take_blocks(w, wanted);
+    const int64_t most = limit(*w);
+    if (most < kLeastTokens) return give_back(w), false;  // others may make more of them
+    if (n <= most - room(most)) break;
+    move_on(most, w);  // to half of it: this ends
+    give_back(w);
+  }
+  name_blocks(w);
   return true;
+}
+
+// Siblings begin together; those that wait for their turn need not compute what the first one has.
+void DraftWindows::look_again(const Sequence& s, Window* w) {
+  auto n = static_cast<int64_t>(w->tokens.size());
+  if (w->caught_up || w->table.blocks.empty() || ++w->n_followed % kLookEvery != 0) return;
+  if (n - w->filled <= options_.block_tokens) return;
+  if (kv_.find_prefix(w->tokens, s.request->cache_salt, n - 1).n_tokens > w->filled) give_back(w);
+}
+
+// States what has K and V. The root's slot is written again as long as nothing stands behind it.
+void DraftWindows::share(const Sequence& s, Window* w) {
+  int64_t n = std::min(w->filled, static_cast<int64_t>(w->tokens.size()) - 1);
+  kv_.commit(&w->table, 0, w->tokens, n, s.request->cache_salt);
+  name_blocks(w);  // one that was full may have given way to an equal one
 }
 
 bool DraftWindows::follow(const Sequence& s) {
@@ -116,7 +152,8 @@ bool DraftWindows::follow(const Sequence& s) {
     }
   }
   w.n_read = s.n_tokens();
-  if (w.tokens.empty() || !make_room(&w)) return false;
+  look_again(s, &w);
+  if (w.tokens.empty() || !make_room(s, &w)) return false;
   w.filled = std::min(w.filled, static_cast<int64_t>(w.tokens.size()) - 1);
   return true;
 }
@@ -149,7 +186,9 @@ void DraftWindows::note(const Sequence& s, const Job& job, const DraftTree& tree
   Window& w = at(s);
   w.filled = job.base + static_cast<int64_t>(job.committed.size());
   w.ahead.clear();
+  share(s, &w);
   if (w.filled < static_cast<int64_t>(w.tokens.size())) return;
+  w.caught_up = true;
   // Nodes lie behind the committed tokens in node order, so those of a chain lie as a text does;
   // those of the last level were proposed and not fed.
   if (tree.n_grown_levels > 0) return;  // others lay between them
@@ -192,18 +231,15 @@ void DraftWindows::forget(const Sequence& s) {
 }
 
 void DraftWindows::check_integrity() const {
-  std::vector<int32_t> held(static_cast<size_t>(pool_.n_blocks()), 0);
+  std::vector<const BlockTable*> tables;
   for (const auto& [order, w] : windows_) {
     check(w.filled <= static_cast<int64_t>(w.tokens.size()), "a draft's window is overfilled");
-    for (BlockId id : w.blocks) ++held[static_cast<size_t>(id - options_.first_block)];
+    check(w.table.filled.empty() || w.table.filled[0] <= w.filled,
+          "a draft's window shares what it has not computed");
+    check(w.blocks.size() == w.table.blocks.size(), "a draft's window has lost a block");
+    tables.push_back(&w.table);
   }
-  int32_t n_free = 0;
-  for (BlockId id = 0; id < pool_.n_blocks(); ++id) {
-    check(pool_.references(id) == held[static_cast<size_t>(id)],
-          "a block of a draft's window is miscounted");
-    n_free += held[static_cast<size_t>(id)] == 0;
-  }
-  check(n_free == pool_.n_free(), "free blocks of the draft's windows do not add up");
+  kv_.check_integrity(tables);
 }
 
 }  // namespace pf

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "batch/sequence.h"
-#include "kv/block_pool.h"
+#include "kv/kv_cache.h"
 #include "sampling/draft_tree.h"
 #include "speculation/draft_vocabulary.h"
 
@@ -18,6 +18,12 @@ namespace pf {
 // and the recent ones, as the draft's tokens at positions 0, 1, 2, ... in private blocks. A window
 // that is full, or finds no more blocks, drops its middle, and what moved is computed again.
 //
+// Positions count from the window's beginning, so the K and V of a block follow from the window's
+// tokens up to the block's end, and from nothing else. Exactly where these are the same, and the
+// cache_salt is, windows share the block, also with windows that are gone: texts with a common
+// beginning do until one of them moves on; behind that only windows that hold the same recent
+// tokens. A full block is never written again, so a window that moves on goes on in other blocks.
+//
 // What a draft was given is a function of the committed tokens and of the blocks at hand; never of
 // what is drawn behind them. So its q is an honest one.
 class DraftWindows {
@@ -27,6 +33,7 @@ class DraftWindows {
     // The blocks of the windows: ids [first_block, first_block + n_blocks) of the draft's plane.
     BlockId first_block = 0;
     int32_t n_blocks = 0, block_tokens = 16;
+    bool prefix_caching = true;  // false: no window shares blocks
   };
   static constexpr int64_t kLeastTokens = 16;
   static constexpr int64_t kFirstTokens = 4;  // that stay when a window moves on
@@ -66,7 +73,7 @@ class DraftWindows {
 
   void forget(const Sequence& sequence);
 
-  int32_t n_blocks_in_use() const { return pool_.n_blocks() - pool_.n_free(); }
+  int32_t n_blocks_in_use() const { return kv_.n_in_use(); }
   // Dies when a block is lost or counted twice.
   void check_integrity() const;
 
@@ -76,8 +83,11 @@ class DraftWindows {
     std::vector<int32_t> ahead;   // fed behind them, not committed
     int64_t n_read = 0;           // tokens of the sequence that were taken in
     int64_t filled = 0;           // leading tokens with K and V; < tokens.size()
-    std::vector<BlockId> blocks;
-    uint64_t used = 0;  // when it was last followed
+    BlockTable table;             // filled: the leading tokens that may be shared
+    std::vector<BlockId> blocks;  // those of the table, as the plane names them
+    bool caught_up = false;       // since it began or moved on
+    uint64_t used = 0;            // when it was last followed
+    uint32_t n_followed = 0;
   };
 
   Window& at(const Sequence& sequence) { return windows_.at(sequence.order); }
@@ -86,7 +96,11 @@ class DraftWindows {
   void begin(const Sequence& sequence, Window* w) const;
   void append(std::span<const int32_t> tokens, Window* w) const;
   void move_on(int64_t limit, Window* w) const;
-  bool make_room(Window* w);
+  bool make_room(const Sequence& sequence, Window* w);
+  void take_blocks(Window* w, int64_t n_slots);
+  void look_again(const Sequence& sequence, Window* w);
+  void share(const Sequence& sequence, Window* w);
+  void name_blocks(Window* w) const;
   void give_back(Window* w);
   bool take_from_idle();
   int64_t limit(const Window& w) const;  // slots that it may use
@@ -94,7 +108,7 @@ class DraftWindows {
 
   const Options options_;
   const DraftVocabulary* vocabulary_;
-  BlockPool pool_;                                // ids from 0
+  KvCache kv_;                                    // ids from 0; one plane
   std::unordered_map<uint64_t, Window> windows_;  // by Sequence::order
   uint64_t now_ = 0;                              // follow() calls
 };

@@ -51,6 +51,7 @@ class ModelDrafter final : public Drafter {
   }
 
   Backend& backend() { return *model_; }
+  const Options& options() const { return options_; }
   // Shorter texts stand in its plane as they are; 0: none does.
   int64_t plane_context() const {
     bool as_they_are = options_.plane >= 0 && options_.n_known == 0 && options_.vocabulary.empty();

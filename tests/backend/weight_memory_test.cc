@@ -8,6 +8,7 @@
 
 #include "backend/cpu/cpu_model.h"
 #include "backend/tiny_head.h"
+#include "model/quantize.h"
 
 namespace pf {
 namespace {
@@ -51,6 +52,32 @@ TEST(WeightMemory, MatricesStandBehindEachOtherInTheOrderOfAStep) {
       }
       EXPECT_EQ(at, packed.matrices.as() + packed.matrices.bytes()) << "nothing is left over";
     }
+}
+
+// Matrices with groups of 128 beside those whose width or type has none.
+TEST(WeightMemory, GroupsOf128TakeTheRoomThatWasForetold) {
+  ThreadPool pool(2);
+  const TinyShape shape = {.width = 128, .ffn = 160, .heads = 4, .head_width = 32};
+  const Model model =
+      quantize_model(tiny_model(shape), {TensorType::kQ4_1, TensorType::kQ8_0, 128}, pool).take();
+  const CpuModel packed = pack(model, CpuOptions::Weights::kInt4);
+  const std::byte* at = packed.matrices.as();
+  for (const PackedMatrix* w : stream_of(packed)) {
+    EXPECT_EQ(w->data, at);
+    at += w->bytes();
+  }
+  EXPECT_EQ(at, packed.matrices.as() + packed.matrices.bytes()) << "nothing is left over";
+  for (const CpuLayer& l : packed.layers) {
+    for (const PackedMatrix* w : {&l.qkv, &l.o, &l.gate_up})
+      EXPECT_EQ(w->format, WeightFormat::kInt4Wide);
+    EXPECT_EQ(l.down.format, WeightFormat::kInt4) << "160 is no multiple of 128";
+  }
+  EXPECT_EQ(packed.head.format, WeightFormat::kInt4) << "the file has it in 8 bits";
+  CpuOptions options;
+  options.weights = CpuOptions::Weights::kInt4;
+  options.max_context = 64;
+  EXPECT_EQ(cpu_footprint(model, nullptr, options, 2).weight_bytes,
+            static_cast<int64_t>(packed.matrices.bytes() + packed.embedding.bytes()));
 }
 
 // Whether the kernel was asked for large pages at this address. Empty: it does not tell, or it was

@@ -8,10 +8,14 @@
 #include "backend_cuda/cuda_rig.h"
 #include "backend_cuda/peer_gather.h"
 #include "engine/step.h"
+#include "speculation/cascade_drafter.h"
 #include "speculation/eagle_drafter.h"
+#include "speculation/early_exit_drafter.h"
+#include "speculation/lookahead_drafter.h"
 #include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
+#include "speculation/suffix_drafter.h"
 
 namespace pf {
 
@@ -20,7 +24,9 @@ struct CudaSetting {
   int32_t k = 0;
   std::vector<int32_t> tree = {};
   int32_t tree_nodes = 0;  // of trees that grow
-  bool ngram = false, model = false;
+  bool ngram = false, model = false, suffix = false, lookahead = false;
+  int32_t exit_layers = 0;  // > 0: the target's own first layers draft
+  bool cascade = false;     // n-grams filtered by the model, which does not draft itself
   int32_t n_blocks = 60;
   bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
   HeadKind head = HeadKind::kNone;  // a head over hidden states, with every second token
@@ -55,7 +61,7 @@ class CudaEngine {
     const Model medusa = tiny_medusa({.width = 64});
     round_to_bf16(medusa);
     if (run.head == HeadKind::kEagle3) o.tap_layers = {1, 2};
-    parts.kv = {run.n_blocks, 8, 1 + run.model + has_head, true};
+    parts.kv = {run.n_blocks, 8, 1 + run.model + run.cascade + has_head, true};
     parts.scheduler = {8, 64};
     if (run.cpu) {
       CpuOptions c;
@@ -83,6 +89,17 @@ class CudaEngine {
       o.hidden_of = {};
     }
     if (run.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(run.model ? 2 : 1));
+    if (run.suffix) parts.drafters.add(std::make_unique<SuffixDrafter>(1));
+    if (run.lookahead) parts.drafters.add(std::make_unique<LookaheadDrafter>());
+    if (run.exit_layers > 0)
+      parts.drafters.add(std::make_unique<EarlyExitDrafter>(parts.target.get(), run.exit_layers));
+    if (run.cascade) {
+      auto model = make_cuda_backend(draft, nullptr, o, pool_).take();
+      Backend* judge = model.get();
+      parts.drafters.add(std::make_unique<CascadeDrafter>(
+          CascadeDrafter::Options{"cascade", 1, 128, 64, 16}, std::make_unique<NgramDrafter>(1),
+          judge, std::move(model)));
+    }
     if (run.model) {
       o.int4 = true;
       parts.drafters.add(std::make_unique<ModelDrafter>(

@@ -99,6 +99,38 @@ TEST_F(CudaLossless, AReducedDraftModelKeepsTheText) {
   }
 }
 
+// The target's own first layers, which the CPU's twin agrees with in every draft; n-grams filtered
+// by a model; and drafters on the host, lookahead's guesses with what is said behind them among
+// them.
+TEST_F(CudaLossless, EveryOtherDrafterKeepsTheText) {
+  const auto want = alone(false, 6);
+  std::vector<CudaSetting> runs = {
+      {.k = 3, .exit_layers = 1},
+      {.k = 3, .exit_layers = 2, .n_blocks = 7},  // preempts
+      {.k = 3, .tree = {2, 2, 1}, .exit_layers = 2},
+      {.k = 3, .cascade = true},
+      {.k = 3, .tree = {3, 1}, .suffix = true},
+      {.k = 4, .lookahead = true},
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    SCOPED_TRACE("run " + std::to_string(i));
+    CudaEngine engine(runs[i]);
+    EXPECT_EQ(engine.run({1, 2, 3, 4, 5, 6}), want);
+    EXPECT_EQ(engine.run({2, 5}), (std::map<uint64_t, std::vector<int32_t>>{
+                                      {2, want.at(2)}, {5, want.at(5)}}));  // prefix hits
+    EXPECT_GT(engine.drafted, 0);
+    EXPECT_EQ(engine.n_preemptions() > 0, runs[i].n_blocks < 60);
+    if (runs[i].cascade) continue;  // the CPU's would be of other weights
+    runs[i].cpu = true;
+    CudaEngine twin(runs[i]);
+    EXPECT_EQ(twin.run({1, 2, 3, 4, 5, 6}), want);
+    twin.run({2, 5});
+    EXPECT_EQ(engine.drafted, twin.drafted);
+    EXPECT_EQ(engine.accepted, twin.accepted);
+    EXPECT_TRUE(engine.accepted > 0 || runs[i].exit_layers == 0);
+  }
+}
+
 // The draft on the CPU drafts on while the target computes; what it has ready is used, and what
 // the target disagrees with is taken back.
 TEST_F(CudaLossless, ADraftOnTheCpuWorksAhead) {

@@ -1,6 +1,9 @@
 // Truth: the device memory that is gone once the backend stands.
 #include <cuda_runtime_api.h>
 
+#include <memory>
+
+#include "backend/cuda/device_memory.h"
 #include "backend/tiny_head.h"
 #include "backend_cuda/cuda_rig.h"
 
@@ -43,6 +46,34 @@ TEST(CudaFootprint, IsTheMemoryThatTheBackendTakes) {
   ASSERT_TRUE(backend.ok()) << backend.status().message();
   const Footprint f = cuda_footprint(wide, nullptr, o);
   EXPECT_EQ(before - cuda_free_bytes(), f.weight_bytes + 5 * f.kv_block_bytes + f.scratch_bytes);
+  EXPECT_TRUE(ptxvm::take_findings().empty());
+}
+
+// The stand-in takes what cuBLAS is given (blas.h); a model of 4-bit matrices takes no library.
+TEST(CudaFootprint, CountsTheWorkspaceOfALibrary) {
+  ThreadPool pool(1);
+  const Model model = bf16_model(cuda_shape());
+  for (bool int4 : {false, true}) {
+    CudaOptions o;
+    o.int4 = int4;
+    o.n_blocks = 37;
+    o.max_rows = 70;
+    o.draft_top_n = 16;
+    const Footprint own = cuda_footprint(model, nullptr, o);
+    o.prefill_gemm = CudaOptions::PrefillGemm::kCublas;
+    const int64_t before = cuda_free_bytes();
+    auto workspace = std::make_shared<DeviceMemory>(int4 ? 0 : kBlasWorkspaceBytes);
+    o.blas = [workspace](const BlasProduct&, cudaStream_t) {};
+    auto backend = make_cuda_backend(model, nullptr, o, pool);
+    ASSERT_TRUE(backend.ok()) << backend.status().message();
+    const Footprint f = cuda_footprint(model, nullptr, o);
+    EXPECT_EQ(before - cuda_free_bytes(),
+              f.weight_bytes + o.n_blocks * f.kv_block_bytes + f.scratch_bytes);
+    EXPECT_EQ((*backend)->info().scratch_bytes, f.scratch_bytes + f.graph_bytes);
+    // Beside the workspace, floats [T, (4 + 2 2) 64] of qkv and bf16 [T, 2 96] of gate and up.
+    EXPECT_EQ(f.scratch_bytes - own.scratch_bytes,
+              int4 ? 0 : (32 << 20) + 70 * (4 * 8 * 64 + 2 * 2 * 96));
+  }
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }
 

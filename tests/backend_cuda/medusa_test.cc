@@ -41,16 +41,17 @@ struct Rig {
     options.draft_top_n = 16;
     options.hidden_of = {
         device.data(), 6, shape.width, kHalf ? StateType::kF16 : StateType::kBf16, true, stream};
-    const int64_t before = cuda_free_bytes();
-    auto made = make_cuda_backend(model, nullptr, options, pool);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    heads = made.take();
-    taken = before - cuda_free_bytes();
+    make();
   }
   ~Rig() {
     heads.reset();
     cuda_check(cudaStreamDestroy(stream));
     for (const auto& f : ptxvm::take_findings()) ADD_FAILURE() << ptxvm::to_text(f);
+  }
+  void make() {
+    auto made = make_cuda_backend(model, nullptr, options, pool);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    heads = made.take();
   }
 
   Model model;
@@ -61,7 +62,6 @@ struct Rig {
   States states;
   CudaOptions options;
   std::unique_ptr<Backend> heads;
-  int64_t taken = 0;
 };
 
 // Scores are of q over the 16 likeliest: wider than all tokens' softmax, so only order and tokens
@@ -122,8 +122,11 @@ TEST(CudaMedusa, DraftsAsOnTheCpu) {
 TEST(CudaMedusa, TakesTheMemoryThatWasForetold) {
   for (bool int4 : {false, true}) {
     Rig<f16> rig({.width = 64, .vocabulary = 101, .n_heads = 2, .n_blocks = 2}, int4);
+    rig.heads.reset();
+    const int64_t before = cuda_free_bytes();
+    rig.make();
     const Footprint f = cuda_footprint(rig.model, nullptr, rig.options);
-    EXPECT_EQ(rig.taken, f.weight_bytes + f.scratch_bytes);
+    EXPECT_EQ(before - cuda_free_bytes(), f.weight_bytes + f.scratch_bytes);
     EXPECT_EQ(rig.heads->info().weight_bytes, f.weight_bytes);
     EXPECT_EQ(rig.heads->info().scratch_bytes, f.scratch_bytes);
     EXPECT_EQ(f.kv_block_bytes, 0);

@@ -41,7 +41,10 @@ class BenchProgram : public testing::Test {
 };
 
 TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
-  ASSERT_EQ(bench("kernels --quick --model tiny --threads 1,2 --json " + in("j"), in("out")), 0)
+  ASSERT_EQ(
+      bench("kernels --quick --model tiny --threads 1,2 --json " + in("j") + " --html " + in("h"),
+            in("out")),
+      0)
       << said();
   std::ifstream file(in("j"));
   Json j = Json::parse(file);
@@ -58,6 +61,20 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
   EXPECT_EQ(j["sections"]["step"].size(), 3u * 2 * (4 + 3));  // m = 1, 4, 8, 12 and 4, 8, 12
   EXPECT_EQ(j["sections"]["step host time"].size(), 2u * 4);
   EXPECT_EQ(j["sections"]["kv"].size(), 4u);
+  // A diagram for each dtype, number of threads and draft cost, of 2 batches and 6 acceptances.
+  std::vector<Plot> plots = length_plots(j["sections"]["draft length"]);
+  ASSERT_EQ(plots.size(), j["sections"]["draft length"].size() / (2 * 6));
+  for (const Plot& plot : plots) {
+    ASSERT_EQ(plot.series.size(), 4u);
+    for (const Series& s : plot.series) EXPECT_EQ(s.points.size(), 6u);
+  }
+  const Json& line = j["sections"]["draft length"][3];  // one sequence, acceptance .6
+  EXPECT_EQ(plots[0].series[0].points[3], std::make_pair(0.6, line["over K = 0"].get<double>()));
+  EXPECT_NEAR(plots[0].series[1].points[3].second * line["over best K"].get<double>(),
+              plots[0].series[0].points[3].second, 1e-12);
+  std::ifstream page(in("h"));
+  std::string html{std::istreambuf_iterator<char>(page), {}};
+  EXPECT_THAT(html, testing::HasSubstr("Draft length, tiny, bf16, 1 threads"));
   for (const Json& line : j["sections"]["kv"]) {
     // The last token is not in K and V yet; completions that say the same share their full blocks.
     EXPECT_LE(line["blocks held / needed"], line["K"] == 0 ? 1.0 : 1.03) << line;
@@ -82,6 +99,24 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
     EXPECT_TRUE(ids.contains(id)) << id;
 }
 
+TEST_F(BenchProgram, GroupsOf128StandBesideBlocksOf32) {
+  ASSERT_EQ(bench("kernels --quick --part groups --dtype int4 --model smollm2-135m --threads 1 "
+                  "--m 1,5 --json " +
+                      in("j"),
+                  in("out")),
+            0)
+      << said();
+  std::ifstream file(in("j"));
+  Json j = Json::parse(file);
+  ASSERT_EQ(j["sections"]["groups"].size(), 2u);
+  for (const Json& line : j["sections"]["groups"]) {
+    // Of widths 576 and 1536 the second has groups: 36 tiles of `down` in each of 30 layers.
+    EXPECT_NEAR(line["MB by 32"].get<double>() - line["MB by 128"].get<double>(),
+                1e-6 * 30 * 36 * 12 * (4 * 320 - 1088), 1e-9);
+    EXPECT_GT(line["T(128)/T(32)"]["median"].get<double>(), 0.0) << line;
+  }
+}
+
 TEST_F(BenchProgram, QuickSpeculationLeavesACompleteJson) {
   std::ofstream(in("p")) << R"({"again": ["abcabcabcabcabcabc", "xyxyxyxyxyxyxyxy"]})";
   std::string model = " --quick --model tiny --prompts-file " + in("p") + " --threads 1 ";
@@ -97,6 +132,15 @@ TEST_F(BenchProgram, QuickSpeculationLeavesACompleteJson) {
     EXPECT_EQ(line["answers"], 2);
     EXPECT_EQ(line["equal texts"], 2) << "speculation changed a text: " << line;
     EXPECT_GE(line["tokens/round"], 1.0) << line;
+  }
+  ASSERT_EQ(j["sections"]["rounds"].size(), 2u);
+  for (const Json& line : j["sections"]["rounds"]) {
+    if (line["rounds"] == 0 || line["k c + v"].is_null()) continue;  // it was never steady
+    double sum = 0;
+    for (const char* part : {"k c + v", "propose", "verify", "upkeep", "host"})
+      sum += line[part].get<double>();
+    EXPECT_NEAR(sum, line["a round"].get<double>(), 1e-6) << line;
+    EXPECT_EQ(line["upkeep"], 0) << "n-grams have none";
   }
   std::set<std::string> ids;
   for (const Json& goal : j["goals"]) ids.insert(goal["id"]);

@@ -51,6 +51,19 @@ TEST(Doctor, HasNothingToSayOfAGoodMachine) {
   EXPECT_EQ(complaints(m), Words{});
 }
 
+// Which of two devices' models have them; one device cannot share a model.
+TEST(Doctor, SaysThatDevicesWhichShareAModelHaveNoGraphs) {
+  MachineFacts m = good_machine();
+  m.cuda = {{{"A100", 8, 0, 1}}, "", 13'000, 13'000};
+  EXPECT_EQ(print(examine(m)).find("CUDA graphs"), std::string::npos);
+  m.cuda.devices.push_back({"A100", 8, 0, 1});
+  EXPECT_NE(print(examine(m))
+                .find("ok   CUDA graphs    where a model has one GPU; not used with "
+                      "--tensor-parallel-size 2 or more\n"),
+            std::string::npos)
+      << print(examine(m));
+}
+
 TEST(Doctor, NamesEachWeaknessAndItsCure) {
   struct Case {
     void (*spoil)(MachineFacts*);

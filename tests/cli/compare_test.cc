@@ -46,6 +46,17 @@ TEST(Compare, ATokenThatTheDraftCannotSayIsLost) {
   EXPECT_NEAR(c.total_variation, 0.5, 1e-9);
 }
 
+// Target tokens 0, 1, 2 are the draft's 2, none, 0. Its token 1 stands for 0 too, but is not what 0
+// is fed as, so it is never said.
+TEST(Compare, ADraftsLogitsGetTheTargetsNames) {
+  std::vector<float> own = {1, 2, 3};
+  EXPECT_EQ(translate_logits(own, {}), own);
+  DraftVocabulary v{{2, 0, 0}, {2, -1, 0}, {0, 0, 0, 0}, {}};
+  v.fit(3, 3);
+  EXPECT_EQ(translate_logits(own, v),
+            (std::vector<float>{3, -std::numeric_limits<float>::infinity(), 1}));
+}
+
 // K = 5, c = .065, v(6) = 1.05: a refused round costs .325 + 1.05 = 1.375; with 3.3 tokens a round
 // the speed-up is 2.4.
 TEST(Compare, CostsAndGoals) {

@@ -71,9 +71,12 @@ class AttentionBench {
         out_(n_rows * H * D),
         plan_({static_cast<int32_t>(H), static_cast<int32_t>(G), P, 0, kParts, n_thread_blocks_}),
         values_(kParts * H * D),
-        states_(kParts * H * 2) {}
+        states_(kParts * H * 2),
+        tickets_(2 * kParts * G) {
+    cuda_check(cudaMemset(tickets_.data(), 0, tickets_.bytes()));
+  }
 
-  // Seconds of both kernels; the cost of attention itself.
+  // Seconds of the kernel, and its cost.
   double run(const kernels::AttentionRows& rows, int32_t n_repeats, kernels::LaunchCost* cost) {
     const auto T = static_cast<int64_t>(rows.positions.size());
     check(plan_.build(rows, 0) == T, "device_bench: one plan must hold the rows");
@@ -90,15 +93,15 @@ class AttentionBench {
     const kernels::AttentionWork work{counts_at.data(), items.data(),     runs.data(),
                                       item_rows.data(), row_parts.data(), tables.data(),
                                       positions.data(), masks.data()};
-    const kernels::AttentionParts parts{values_.data(), states_.data(), kParts};
+    const kernels::AttentionParts parts{values_.data(), states_.data(), tickets_.data(), kParts};
     const float scale = 1 / std::sqrt(static_cast<float>(D_));
-    *cost = kernels::attention_cost(plan_, T, H_, plane_.n_kv_heads, D_, kv_row_bytes(D_, false),
+    *cost = kernels::attention_cost(plan_, T, T, H_, plane_.n_kv_heads, D_, kv_row_bytes(D_, false),
                                     n_thread_blocks_);
     return time_of(
         [&] {
-          kernels::attention(parts, View<const f16, 3>{q_.data(), {T, H_, D_}}, plane_, work, 0,
-                             scale, n_thread_blocks_, nullptr);
-          kernels::attention_combine(View<f16, 3>{out_.data(), {T, H_, D_}}, parts, work, nullptr);
+          kernels::attention(View<f16, 3>{out_.data(), {T, H_, D_}}, parts,
+                             View<const f16, 3>{q_.data(), {T, H_, D_}}, plane_, work, 0, scale,
+                             n_thread_blocks_, nullptr);
         },
         nullptr, n_repeats);
   }
@@ -118,6 +121,7 @@ class AttentionBench {
   DeviceBuffer<f16> q_, out_;
   kernels::AttentionPlan plan_;
   DeviceBuffer<float> values_, states_;
+  DeviceBuffer<uint32_t> tickets_;
 };
 
 // Sequences of one row each that see `context` tokens; `shared`: all through the same blocks.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/hash_model.h"
@@ -24,6 +25,7 @@ namespace pf {
 struct HarnessOptions {
   HashModel model = {};
   int32_t draft_agreement = -1;  // of 64; < 0: no model drafter
+  int32_t hard_agreement = -1;   // its, on texts that begin with an odd token; < 0: as on all
   int32_t large_agreement = -1;  // of a second one, called "large"
   int32_t eagle_agreement = -1;  // the same of a head over the target's hidden states
   int32_t exit_agreement = -1;   // and of an early exit
@@ -49,6 +51,7 @@ struct HarnessOptions {
   float draft_temperature = -1;
   DraftLengthOptions length = {};
   bool dynamic_alpha = false;
+  std::optional<AcceptPolicy> policy = {};  // the server's own rule; none: auto
   // Microseconds of a pass by its rows; none: passes take no time.
   std::function<int64_t(int32_t)> target_us = {}, draft_us = {}, large_us = {};
 };
@@ -131,15 +134,18 @@ class Harness {
         parts.length.cost_ratios.push_back(copies ? 0.002f : 0.1f);
       }
     parts.dynamic_alpha = o.dynamic_alpha;
+    parts.has_policy = o.policy.has_value();
+    if (o.policy) parts.policy = *o.policy;
     if (o.target_us) target->on_pass = takes(options.target_us);
     if (o.draft_us && draft != nullptr) draft->on_pass = takes(options.draft_us);
     step = std::make_unique<Step>(std::move(parts), clock, &inbox, &outbox);
   }
 
-  std::unique_ptr<HashBackend> hash_draft(int32_t agreement) {
+  std::unique_ptr<HashBackend> hash_draft(int32_t agreement, int32_t hard_agreement = -1) {
     const HarnessOptions& o = options;
     HashModel m = o.model;
     m.agreement = agreement;
+    m.hard_agreement = hard_agreement;
     if (!o.vocabulary.empty()) {
       m.vocabulary = static_cast<int32_t>(o.vocabulary.to_target.size());
       m.known_as = options.vocabulary.to_target;
@@ -149,7 +155,7 @@ class Harness {
   }
   void add_model(StepParts* parts) {
     const HarnessOptions& o = options;
-    auto model = hash_draft(o.draft_agreement);
+    auto model = hash_draft(o.draft_agreement, o.hard_agreement);
     draft = model.get();
     if (o.cascade) {
       CascadeDrafter::Options c{"cascade", 1, o.draft_context, o.max_num_batched_tokens};
@@ -172,7 +178,7 @@ class Harness {
     d.plane = o.draft_in_tables ? 1 : -1;
     d.max_context = o.draft_context;
     d.windows = {o.window_tokens, o.draft_in_tables ? o.n_blocks : 0, o.n_window_blocks,
-                 o.block_tokens};
+                 o.block_tokens, o.prefix_caching};
     d.vocabulary = o.vocabulary;
     d.max_rows = o.max_num_batched_tokens;
     d.overlaps = o.overlaps;

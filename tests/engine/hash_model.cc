@@ -41,7 +41,7 @@ void HashBackend::forward(const Batch& batch) {
   n_rows_run += batch.n_rows();
   max_rows_seen = std::max(max_rows_seen, batch.n_rows());
   ++n_forwards;
-  if (on_pass) on_pass(batch.n_rows());
+  if (on_pass && !proposing_) on_pass(batch.n_rows());
   for (const Segment& s : batch_.segments)
     for (int32_t r = s.first_row; r < s.first_row + s.n_rows; ++r) {
       size_t i = static_cast<size_t>(r);
@@ -84,10 +84,16 @@ uint64_t HashBackend::hash_of_row(int32_t row) {
   return model_.memory > 0 ? model_.hash(text_) : h;
 }
 
+int32_t HashBackend::agreement_on_text() const {
+  return model_.hard_agreement >= 0 && text_.front() % 2 == 1 ? model_.hard_agreement
+                                                              : model_.agreement;
+}
+
 void HashBackend::read_logits(int32_t first, int32_t n, View<float, 2> out) {
   for (int32_t k = 0; k < n; ++k) {
     int32_t row = batch_.logit_rows[static_cast<size_t>(first + k)];
-    model_.logits(hash_of_row(row), out[k].span());
+    uint64_t h = hash_of_row(row);
+    model_.logits(h, out[k].span(), agreement_on_text());
     if (batch_.tokens[static_cast<size_t>(row)] == poison_token)
       out(k, 0) = std::numeric_limits<float>::quiet_NaN();
   }
@@ -136,11 +142,21 @@ void HashBackend::propose_as_medusa(std::span<const ProposeJob> jobs, std::span<
 
 void HashBackend::propose(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) {
   if (n_medusa_heads > 0) return propose_as_medusa(jobs, trees);
+  level_rows_.clear();
+  proposing_ = true;
   for (size_t j = 0; j < jobs.size(); ++j) propose_one(jobs[j], &trees[j]);
+  proposing_ = false;
+  for (int32_t rows : level_rows_)
+    if (on_pass) on_pass(rows);
 }
 
-// One pass over the catch-up and all nodes so far stands for feeding the last level.
-void HashBackend::feed(const ProposeJob& job, const DraftTree& tree) {
+// One pass over the catch-up and all nodes so far stands for feeding the last level. A device feeds
+// what is new: what is committed, then a chain's last node, or a tree with its root.
+void HashBackend::feed(const ProposeJob& job, const DraftTree& tree, size_t level) {
+  level_rows_.resize(std::max(level_rows_.size(), level + 1), 0);
+  level_rows_[level] += level == 0       ? static_cast<int32_t>(job.committed.size())
+                        : job.is_chain() ? 1
+                                         : 1 + tree.size();
   Batch batch;
   batch.add(job.committed, job.base, &tree, job.blocks, Batch::Logits::kLast);
   if (is_head) {
@@ -165,8 +181,8 @@ void HashBackend::propose_grown(const ProposeJob& job, DraftTree* tree) {
       job.n_generated,  job.params,
       job.stop,         job.counts,
       job.key,          job.policy.rule == Acceptance::kCoupled};
-  while (!grown.complete()) {
-    feed(job, grown.fed());
+  for (size_t level = 0; !grown.complete(); ++level) {
+    feed(job, grown.fed(), level);
     check(grown.fed().size() <= job.n_draft, "a draft is fed more nodes than there is room for");
     std::vector<std::vector<TokenProbability>> top(grown.open().size());
     for (size_t i = 0; i < top.size(); ++i) {
@@ -186,7 +202,7 @@ void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
   std::vector<int32_t> open = {DraftTree::kRoot};
   if (job.grown_levels > 0 && job.n_draft > 0) return propose_grown(job, tree);
   for (int32_t depth = 0; tree->size() < job.n_draft || depth == 0; ++depth) {
-    feed(job, *tree);
+    feed(job, *tree, static_cast<size_t>(depth));
     if (job.n_draft == 0) return;
     int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth)];
     std::vector<int32_t> next;

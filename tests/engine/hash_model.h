@@ -21,8 +21,9 @@ struct HashModel {
   uint64_t salt = 1;
   // Of 64 texts, so many on which a draft with this figure thinks as the target does.
   int32_t agreement = 64;
-  float spread = 3;    // of the logits
-  int32_t memory = 0;  // how many of the last tokens a text's logits follow from; 0: all
+  int32_t hard_agreement = -1;  // the same of texts that begin with an odd token; < 0: as of all
+  float spread = 3;             // of the logits
+  int32_t memory = 0;           // how many of the last tokens a text's logits follow from; 0: all
   // A vocabulary of its own: what its tokens are to the model that it agrees with; -1: strangers.
   // Empty: the same. Outlives the model.
   std::span<const int32_t> known_as = {};
@@ -37,8 +38,9 @@ struct HashModel {
     return as >= 0 ? as : 1000 + token;
   }
   // Logits [V] behind the text whose hash is h.
-  void logits(uint64_t h, std::span<float> out) const {
-    bool agrees = static_cast<int32_t>(h >> 7 & 63) < agreement;
+  void logits(uint64_t h, std::span<float> out) const { logits(h, out, agreement); }
+  void logits(uint64_t h, std::span<float> out, int32_t agreement_here) const {
+    bool agrees = static_cast<int32_t>(h >> 7 & 63) < agreement_here;
     for (int32_t t = 0; t < vocabulary; ++t) {
       auto lane = static_cast<uint32_t>(known(t));
       PhiloxBlock b = philox(h, {lane, 7, agrees ? 0u : 1u, static_cast<uint32_t>(salt)});
@@ -85,9 +87,11 @@ class HashBackend final : public Backend {
 
   int64_t n_rows_run = 0, n_forwards = 0, n_blocks_copied = 0;
   int32_t max_rows_seen = 0;
-  std::function<void(int32_t n_rows)> on_pass;  // called by every forward
-  int32_t poison_token = -1;                    // a row that feeds it has NaN logits
-  bool is_head = false;                         // over these hidden states of another one
+  // Called by every pass: a forward, or one level of a proposal for all its jobs together, as a
+  // device would run it.
+  std::function<void(int32_t n_rows)> on_pass;
+  int32_t poison_token = -1;  // a row that feeds it has NaN logits
+  bool is_head = false;       // over these hidden states of another one
   HiddenStates hidden_of;
   bool keeps_hidden = false;
   int32_t n_medusa_heads = 0;  // > 0: so many heads over hidden_of, and no plane
@@ -109,7 +113,8 @@ class HashBackend final : public Backend {
   void propose_one(const ProposeJob& job, DraftTree* tree);
   void propose_as_medusa(std::span<const ProposeJob> jobs, std::span<DraftTree> trees);
   void propose_grown(const ProposeJob& job, DraftTree* tree);
-  void feed(const ProposeJob& job, const DraftTree& tree);
+  void feed(const ProposeJob& job, const DraftTree& tree, size_t level);
+  int32_t agreement_on_text() const;
 
   HashModel model_;
   int32_t block_tokens_;
@@ -121,6 +126,8 @@ class HashBackend final : public Backend {
   std::vector<float> hidden_;     // [kMaxRows, kHidden], rows of the last forward first
   std::vector<uint64_t> kept_;    // of a head: by block
   std::vector<uint64_t> before_;  // of a head: by row of the forward to come
+  bool proposing_ = false;
+  std::vector<int32_t> level_rows_;  // of the present proposal
 };
 
 // What the target says without a server, a cache, a draft or neighbours: one token after another.

@@ -95,6 +95,18 @@ TEST(LoadTrees, OnesThatNoStepHasRoomForAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("--speculation-tree: 64 nodes and their root"));
 }
 
+TEST(LoadAlpha, ARangeWithoutNumbersIsRefused) {
+  EngineOptions o;
+  o.device = "cpu";
+  o.model = "/nowhere";
+  o.dynamic_alpha.least = 0.7;
+  o.dynamic_alpha.most = 0.6;
+  EXPECT_THAT(load_engine(o).status().message(),
+              HasSubstr("--alpha-min 0.700000 is above --alpha-max 0.600000"));
+  o.dynamic_alpha.most = 0.7;
+  EXPECT_THAT(load_engine(o).status().message(), HasSubstr("/nowhere"));
+}
+
 struct Texts {
   std::map<uint64_t, std::vector<int32_t>> texts;
   int64_t drafted = 0, accepted = 0;
@@ -189,6 +201,14 @@ TEST(LoadDrafts, PaddedVocabulariesWork) {
     }
     EXPECT_EQ(texts.notes.empty(), n == kV) << all(texts.notes);
   }
+}
+
+TEST(LoadDrafts, OneWithoutATokenizerIsTakenAtItsNumbersAndSaysSo) {
+  Pair pair(same(kV));
+  pair.options.drafts[0].tokens = Tokens::kUnknown;
+  Texts texts = expect_lossless(pair);
+  EXPECT_EQ(texts.accepted, texts.drafted);
+  EXPECT_THAT(all(texts.notes), HasSubstr("its 40 tokens are taken for the target's"));
 }
 
 // The same model under other token ids; tokens below n_missing have no partner and are spelled.

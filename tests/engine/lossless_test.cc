@@ -1,11 +1,10 @@
 // Truth: losslessness. A plain loop over the model, one token after another, without cache, batch
-// or draft, says what every other way to compute must say; sampled text follows the model's law.
+// or draft, says what every other way to compute must say. The law of sampled text: law_test.cc.
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "engine/harness.h"
-#include "support/chi_square.h"
 
 namespace pf {
 namespace {
@@ -368,7 +367,10 @@ TEST_P(Lossless, SuffixWhenItMatchesElseModel) {
 }
 
 // A pass of the target takes 1 ms, of the drafts 0.03 and 0.3. Where the small one is nearly as
-// good as the large one it drafts; where it misses nearly always the large one does.
+// good as the large one it drafts: six tokens give 6.4 in 1.25 ms, the large one's 6.7 in 2.9.
+// Where it misses nearly always (1.06 in 1.05 ms) the large one does, once a text is known to be of
+// that kind: at even odds the small one's 3.7 tokens in 1.25 ms are the better try, so that a text
+// begins with a round or two of it. Of 200 tokens that is 2 of 30 rounds, and trials are as many.
 TEST_P(Lossless, ASmallAndALargeDraftByMeasuredGain) {
   for (bool easy : {true, false}) {
     Harness h({.draft_agreement = easy ? 62 : 2,
@@ -378,14 +380,17 @@ TEST_P(Lossless, ASmallAndALargeDraftByMeasuredGain) {
                .target_us = [](int32_t rows) { return 1000 + 10 * rows; },
                .draft_us = [](int32_t rows) { return 30 + rows / 4; },
                .large_us = [](int32_t rows) { return 300 + 2 * rows; }});
-    for (int32_t again = 0; again < 12; ++again) expect_plain(&h, 1, GetParam());
+    auto longer = [](Request* r) {
+      r->stop.max_new_tokens = 200;
+      r->stop.end_ids.clear();
+    };
+    expect_plain(&h, 1, GetParam(), longer);
     std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
     EXPECT_GT(rounds[0], 0);
-    if (!easy) {
-      EXPECT_GT(rounds[1], 0) << "it was tried, and stayed";
-    }
-    if (GetParam().temperature > 0 || GetParam().penalties) continue;  // kept less often
-    EXPECT_GT(rounds[easy ? 0 : 1], 3 * rounds[easy ? 1 : 0]) << (easy ? "easy" : "hard");
+    for (int32_t again = 0; again < 6; ++again) expect_plain(&h, 1, GetParam(), longer);
+    for (size_t d : {0, 1}) rounds[d] = h.step->snapshot().rounds_per_drafter[d] - rounds[d];
+    EXPECT_GT(rounds[easy ? 0 : 1], 4 * rounds[easy ? 1 : 0])
+        << (easy ? "easy" : "hard") << ": " << rounds[0] << " and " << rounds[1];
   }
 }
 
@@ -536,97 +541,6 @@ INSTANTIATE_TEST_SUITE_P(Rules, Lossless,
                            return std::string(info.param.temperature > 0 ? "Coupled" : "Greedy") +
                                   (info.param.penalties ? "WithPenalties" : "");
                          });
-
-// Two tokens of 50,000 requests without a seed against p(a) p(b | a) worked out from the model.
-void expect_law(HarnessOptions o, const std::vector<int32_t>& predicted = {},
-                int64_t least_drafted = 50000) {
-  o.model.vocabulary = 5;
-  o.model.spread = 2;
-  o.n_blocks = 4096;
-  o.max_num_seqs = 256;
-  o.max_num_batched_tokens = 2048;
-  Harness h(o);
-  std::vector<int32_t> prompt = {1, 2, 3, 1, 2, 3, 1, 2};
-  std::vector<double> want(25), seen(25, 0);
-  std::vector<float> logits(5);
-  Distribution d;
-  SamplingParams params;
-  params.temperature = 0.9f;
-  for (int32_t a = 0; a < 5; ++a) {
-    h.options.model.logits(h.options.model.hash(prompt), logits);
-    make_distribution(params, logits, &d);
-    double pa = d.at(a);
-    std::vector<int32_t> longer = prompt;
-    longer.push_back(a);
-    h.options.model.logits(h.options.model.hash(longer), logits);
-    make_distribution(params, logits, &d);
-    for (int32_t b = 0; b < 5; ++b) want[static_cast<size_t>(a * 5 + b)] = pa * d.at(b);
-  }
-  for (int32_t round = 0; round < 50; ++round) {
-    for (int32_t i = 0; i < 1000; ++i) {
-      auto r = h.request(prompt, 4);
-      r->sampling.temperature = 0.9f;
-      r->speculation.predicted = predicted;
-      r->seed = 31 * r->ticket + 7;
-      h.submit(std::move(r));
-    }
-    h.run();
-  }
-  int64_t drafted = 0;
-  for (auto& [key, reply] : h.replies) {
-    ++seen[static_cast<size_t>(reply.tokens[0] * 5 + reply.tokens[1])];
-    drafted += reply.speculation.drafted;
-  }
-  EXPECT_GT(drafted, least_drafted);
-  EXPECT_EQ(h.replies.size(), 50000u);
-  EXPECT_GT(chi_square_p_value(seen, want), 0.001);
-}
-
-TEST(Law, RejectionWithASampledDraft) { expect_law({.draft_agreement = 20, .k = 3}); }
-TEST(Law, RejectionWithADraftOfItsOwnTemperature) {
-  expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0.4f});
-}
-TEST(Law, RejectionWithAGreedyDraft) {
-  expect_law({.draft_agreement = 40, .k = 3, .draft_temperature = 0});
-}
-TEST(Law, RejectionOverSiblings) { expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}}); }
-TEST(Law, RejectionWithMedusaHeads) { expect_law({.medusa_agreement = 20, .k = 3}); }
-TEST(Law, RejectionOverMedusaHeadsSiblings) {
-  expect_law({.medusa_agreement = 20, .k = 2, .tree = {3, 2}});
-}
-TEST(Law, RejectionOverMedusaHeadsTreeThatGrows) {
-  expect_law({.medusa_agreement = 20, .k = 3, .tree_nodes = 7});
-}
-TEST(Law, RejectionOverATreeThatGrows) {
-  expect_law({.draft_agreement = 20, .k = 2, .tree_nodes = 6});
-}
-TEST(Law, RejectionOverATreeThatGrowsFromAGreedyDraft) {
-  expect_law({.draft_agreement = 40, .k = 2, .tree_nodes = 6, .draft_temperature = 0});
-}
-TEST(Law, RejectionOverAHeadsTreeThatGrows) {
-  expect_law({.eagle_agreement = 20, .k = 3, .tree_nodes = 7});
-}
-// Where the first n-gram is not kept a cascade proposes one token alone.
-TEST(Law, RejectionWithACascade) {
-  expect_law({.draft_agreement = 20, .cascade = true, .cascade_only = true, .k = 3}, {}, 40000);
-}
-TEST(Law, RejectionWithACascadeOfThreeLevels) {
-  expect_law(
-      {.draft_agreement = 20, .cascade = true, .cascade_only = true, .inner_agreement = 40, .k = 3},
-      {}, 40000);
-}
-TEST(Law, RejectionWithAnEarlyExit) { expect_law({.exit_agreement = 20, .k = 3}); }
-TEST(Law, RejectionWithAnEagleHead) { expect_law({.eagle_agreement = 20, .k = 3}); }
-TEST(Law, RejectionOverAnEagleHeadsSiblings) {
-  expect_law({.eagle_agreement = 20, .k = 2, .tree = {3, 2}});
-}
-TEST(Law, RejectionWithSuffixChains) { expect_law({.suffix = true, .k = 3}); }
-TEST(Law, RejectionOverSuffixSiblings) { expect_law({.suffix = true, .k = 2, .tree = {3, 2}}); }
-TEST(Law, RejectionWithAPredictedText) {
-  expect_law({.predicted = true, .k = 3}, {0, 1, 2, 3, 4, 0, 2, 1, 4});
-}
-TEST(Law, RejectionWithLookahead) { expect_law({.lookahead = true, .k = 3}); }
-TEST(Law, RejectionWithNgrams) { expect_law({.ngram = true, .k = 3}); }
 
 }  // namespace
 }  // namespace pf

@@ -62,7 +62,7 @@ TEST(Policy, TheNumberOfDraftTokensFollows) {
 TEST(Policy, APinnedAlphaReplacesAllButARequestsOwn) {
   auto last_alpha = [](Harness* h, bool own, bool dynamic) {
     auto r = request(h);
-    r->speculation.auto_acceptance = false;
+    r->speculation.rule = SpeculationParams::Rule::kNamed;
     r->speculation.policy.rule = Acceptance::kThreshold;
     r->speculation.has_alpha = own;
     r->speculation.policy.alpha = own ? 0.9f : 1;
@@ -84,6 +84,24 @@ TEST(Policy, APinnedAlphaReplacesAllButARequestsOwn) {
   policy.alpha = 0.8f;
   h.step->set_policy(policy);
   EXPECT_FLOAT_EQ(last_alpha(&h, false, false), 0.8f);
+}
+
+// Under a server whose own rule loses mass, who names nothing gets it and who asks for the exact
+// rules gets those.
+TEST(Policy, AutoByNameIsExactWhateverTheServersRuleIs) {
+  using Rule = SpeculationParams::Rule;
+  AcceptPolicy lossy{.rule = Acceptance::kThreshold, .alpha = 0.3f};
+  for (Rule rule : {Rule::kServer, Rule::kAuto}) {
+    Harness h({.draft_agreement = 20, .k = 4, .policy = lossy});
+    auto r = request(&h);
+    r->sampling.temperature = 1;
+    r->speculation.rule = rule;
+    uint64_t ticket = h.submit(std::move(r));
+    h.run();
+    const SpeculationCounts& s = h.replies[{ticket, 0}].speculation;
+    EXPECT_GT(s.drafted, 0);
+    EXPECT_EQ(s.loss > 0, rule == Rule::kServer) << s.loss;
+  }
 }
 
 }  // namespace

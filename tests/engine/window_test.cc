@@ -116,6 +116,36 @@ TEST(Window, SiblingsHaveWindowsOfTheirOwn) {
   }
 }
 
+// Draft rows of three requests with the prompt of 60 tokens, one after the other, and of four
+// siblings over it that begin together. Alone each feeds the prompt by itself.
+TEST(Window, ACommonPromptIsFedOnce) {
+  auto rows = [](bool caching, int32_t n_requests, int32_t n_siblings) {
+    HarnessOptions o = windowed(100);
+    o.draft_in_tables = false;
+    o.prefix_caching = caching;
+    o.max_num_seqs = 6;
+    o.max_num_batched_tokens = 40;  // the prompt's catch-up takes several steps
+    Harness h(o);
+    for (int32_t i = 0; i < n_requests; ++i) {
+      auto r = h.request(prompt_of(60, 5), 30);
+      r->n = n_siblings;
+      r->has_seed = true;
+      r->sampling.temperature = 0.8f;
+      Request asked = *r;
+      h.submit(std::move(r));
+      h.run();
+      for (int32_t index = 0; index < n_siblings; ++index) {
+        const Reply& reply = h.replies[{asked.ticket, index}];
+        EXPECT_EQ(reply.tokens, plain_run(h.options.model, asked, index, 256).tokens);
+        EXPECT_EQ(reply.speculation.accepted, reply.speculation.drafted);
+      }
+    }
+    return h.draft->n_rows_run;
+  };
+  EXPECT_GE(rows(false, 3, 1) - rows(true, 3, 1), 2 * 50);
+  EXPECT_GE(rows(false, 1, 4) - rows(true, 1, 4), 60);
+}
+
 HarnessOptions ahead(int32_t agreement) {
   HarnessOptions o = windowed(64);
   o.draft_in_tables = false;

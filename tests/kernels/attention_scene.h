@@ -32,8 +32,7 @@ inline std::vector<Token> tokens(uint32_t name, size_t from, size_t to) {
   return out;
 }
 
-// What a row comes to: its outputs, and its partial results in float, whose bits no rounding hides.
-// Those can be compared where the units are the same: splits[i] is split i of the row.
+// A row's outputs, and what its parts hold, in float, whose bits no rounding hides.
 template <class T>
 struct Row {
   std::vector<T> out;                              // [H, D]
@@ -71,8 +70,7 @@ class Scene {
 
   int32_t n_rows() const { return static_cast<int32_t>(positions_.size()); }
   const std::vector<Token>& row_tokens() const { return row_tokens_; }
-  // `known`: the plan sees the tree; else only that the rows are nodes, as of a tree that the
-  // device grows.
+  // `known`: the plan sees the tree; else only that rows are nodes, as where the device grows it.
   AttentionRows rows(bool known = true) {
     segments_.clear();
     planned_masks_ = masks_;
@@ -92,8 +90,7 @@ class Scene {
 
   std::vector<T> replay(int32_t max_parts, int32_t min_blocks, int32_t then_min_blocks);
 
-  // The definition, of one row and head: the output and, for the tolerance, the weighted sum of
-  // |v|.
+  // The definition, of one row and head: output and, for the tolerance, the weighted sum of |v|.
   std::pair<std::vector<double>, std::vector<double>> expected(int32_t row, int32_t head) const {
     const auto& keys = seen_[static_cast<size_t>(row)];
     int32_t g = head / (shape_.H / shape_.G);
@@ -226,6 +223,7 @@ Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks, b
   DeviceArray<uint64_t> masks(masks_);
   DeviceArray<float> values(std::vector<float>(size_t(max_parts * H * D), NAN)),
       states(std::vector<float>(size_t(max_parts * H * 2), NAN));
+  DeviceArray<uint32_t> tickets(std::vector<uint32_t>(size_t(2 * max_parts * shape_.G)));
   if (held_ == Held::kInt8)
     plane_.int8 = int8.data(), plane_.scales = scales.data();
   else
@@ -235,11 +233,12 @@ Rows<T> Scene<T>::run(int32_t max_parts, int32_t min_blocks, int32_t n_blocks, b
     int32_t end = plan.build(rows(known), first);
     Uploaded uploaded(plan);
     AttentionWork work = uploaded.work(positions, masks);
-    AttentionParts parts{values.data(), states.data(), max_parts};
-    attention(parts, View<const T, 3>{q.data(), {n, H, D}}, plane_, work, shape_.window, scale(),
-              n_blocks, nullptr);
-    attention_combine(View<T, 3>{out.data() + first * H * D, {end - first, H, D}}, parts, work,
-                      nullptr);
+    work.first_row = first;
+    AttentionParts parts{values.data(), states.data(), tickets.data(), max_parts};
+    attention(View<T, 3>{out.data() + first * H * D, {end - first, H, D}}, parts,
+              View<const T, 3>{q.data(), {n, H, D}}, plane_, work, shape_.window, scale(), n_blocks,
+              nullptr);
+    for (uint32_t ticket : tickets.host()) EXPECT_EQ(ticket, 0u);
     std::vector<float> all_values = values.host(), all_states = states.host();
     for (int32_t r = first; r < end; ++r) {
       Row<T>& row = rows_by_token[row_tokens_[size_t(r)]];
@@ -270,23 +269,26 @@ std::vector<T> Scene<T>::replay(int32_t max_parts, int32_t min_blocks, int32_t t
   DeviceArray<int32_t> positions(positions_);
   DeviceArray<uint64_t> masks(masks_);
   DeviceArray<float> values(size_t(max_parts * H * D)), states(size_t(max_parts * H * 2));
+  DeviceArray<uint32_t> tickets(std::vector<uint32_t>(size_t(2 * max_parts * shape_.G)));
   plane_.data = kv.data();
   AttentionPlan first(limits(max_parts, min_blocks)), second(limits(max_parts, then_min_blocks));
   check(first.build(rows(), 0) == n && second.build(rows(), 0) == n, "the rows need one plan");
   Uploaded uploaded(first, 200);
-  AttentionParts parts{values.data(), states.data(), max_parts};
+  AttentionParts parts{values.data(), states.data(), tickets.data(), max_parts};
   cudaStream_t stream;
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   cuda_check(cudaStreamCreate(&stream));
   cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
   AttentionWork work = uploaded.work(positions, masks);
-  attention(parts, View<const T, 3>{q.data(), {n, H, D}}, plane_, work, shape_.window, scale(), 5,
-            stream);
-  attention_combine(View<T, 3>{out.data(), {n, H, D}}, parts, work, stream);
+  attention(View<T, 3>{out.data(), {n, H, D}}, parts, View<const T, 3>{q.data(), {n, H, D}}, plane_,
+            work, shape_.window, scale(), 5, stream);
   cuda_check(cudaStreamEndCapture(stream, &graph));
   cuda_check(cudaGraphInstantiate(&exec, graph, 0));
+  cuda_check(cudaGraphLaunch(exec, stream));  // with the first one: the tickets serve again
+  cuda_check(cudaStreamSynchronize(stream));
   uploaded.upload(second);
+  cuda_check(cudaMemset(out.data(), 0xff, size_t(n * H * D) * sizeof(T)));
   cuda_check(cudaGraphLaunch(exec, stream));
   cuda_check(cudaStreamSynchronize(stream));
   cuda_check(cudaGraphExecDestroy(exec));

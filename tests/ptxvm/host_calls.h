@@ -16,4 +16,8 @@ struct HostCalls {
 HostCalls host_calls();
 void clear_host_calls();
 
+// Graphs that are instantiated from now on take so much device memory for each node until they are
+// destroyed, as cudaMemGetInfo then shows; 0 at first.
+void set_graph_node_bytes(uint64_t bytes);
+
 }  // namespace pf::ptxvm

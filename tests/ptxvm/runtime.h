@@ -42,6 +42,7 @@ struct Node {
 
 struct Graph {
   std::vector<std::unique_ptr<Node>> nodes;
+  uint64_t bytes = 0;  // of device memory, once it is executable
 };
 
 struct Operation {
@@ -79,6 +80,7 @@ struct Runtime {
   std::vector<Stream*> streams;
   uint64_t rng = 1;
   HostCalls calls;
+  uint64_t graph_node_bytes = 0, graph_bytes = 0;  // host_calls.h
 
   // The current device of the calling thread.
   static int& device();

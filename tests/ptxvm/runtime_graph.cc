@@ -30,6 +30,7 @@ std::shared_ptr<Graph>* graph_of(const void* g) {
 // A copy to launch; its nodes remember where they come from.
 std::shared_ptr<Graph> executable(const Graph& g) {
   auto copy = std::make_shared<Graph>();
+  copy->bytes = g.bytes;
   for (const auto& n : g.nodes) {
     copy->nodes.push_back(std::make_unique<Node>(*n));
     if (n->source == nullptr) copy->nodes.back()->source = n.get();
@@ -88,7 +89,10 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t h, cudaStreamCaptureStatus* statu
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t g, unsigned long long) {
   PF_LOCK;
-  *out = reinterpret_cast<cudaGraphExec_t>(new std::shared_ptr<Graph>(executable(**graph_of(g))));
+  std::shared_ptr<Graph> made = executable(**graph_of(g));
+  made->bytes = made->nodes.size() * rt.graph_node_bytes;
+  rt.graph_bytes += made->bytes;
+  *out = reinterpret_cast<cudaGraphExec_t>(new std::shared_ptr<Graph>(made));
   ++rt.calls.n_executable_graphs;
   return cudaSuccess;
 }
@@ -117,6 +121,7 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t g,
   }
   if (info->result != cudaGraphExecUpdateSuccess) return rt.set(cudaErrorGraphExecUpdateFailure);
   std::shared_ptr<Graph> changed = executable(next);
+  changed->bytes = now.bytes;
   for (size_t i = 0; i < now.nodes.size(); ++i) changed->nodes[i]->source = now.nodes[i]->source;
   *graph_of(exec) = changed;
   return cudaSuccess;
@@ -164,6 +169,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) {
   PF_LOCK;
   --rt.calls.n_executable_graphs;
+  rt.graph_bytes -= (*graph_of(g))->bytes;
   delete graph_of(g);
   return cudaSuccess;
 }

@@ -293,6 +293,6 @@ cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t n, size_t 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
   PF_LOCK;
   *total = settings().device_memory_bytes;
-  *free_bytes = *total - DeviceMemory::get().used_bytes(Runtime::device());
+  *free_bytes = *total - DeviceMemory::get().used_bytes(Runtime::device()) - rt.graph_bytes;
   return cudaSuccess;
 }

@@ -116,6 +116,10 @@ void clear_host_calls() {
   rt.calls = {};
   rt.calls.n_executable_graphs = n;
 }
+void set_graph_node_bytes(uint64_t bytes) {
+  PF_LOCK;
+  rt.graph_node_bytes = bytes;
+}
 void Runtime::drain_all() {
   for (Stream& s : defaults) drain(s);
   for (size_t i = 0; i < streams.size(); ++i) drain(*streams[i]);

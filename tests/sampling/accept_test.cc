@@ -182,5 +182,30 @@ TEST(Accept, TypicalUsesTheEntropyOfTheTarget) {
   EXPECT_EQ(c.run().origins[0], Origin::kCorrected);
 }
 
+// p = (.1, .45, .45), q = (.8, .1, .1), alpha .5: tokens 1 and 2 pass, 0 does not. Of two siblings
+// drawn without replacement one always passes, as often 1 as 2: the law is (0, .5, .5), its
+// distance to p .1. One sibling passes with .2: (0, .1, .1) + .8 p, which is .02 away.
+TEST(Accept, TheLossOfSiblingsAveragesToTheirTotalVariation) {
+  const std::vector<float> q = {0.8f, 0.1f, 0.1f};
+  auto loss_of = [&](Tokens children) {
+    Case c;
+    c.params.temperature = 1;
+    for (size_t row = 0; row <= children.size(); ++row)
+      c.rows({{std::log(0.1f), std::log(0.45f), std::log(0.45f)}});
+    for (int32_t x = 0; x < 3; ++x) c.tree.q_entries.push_back({x, q[static_cast<size_t>(x)]});
+    for (int32_t x : children) c.tree.add(x, -1, 0, q[static_cast<size_t>(x)]);
+    c.in.policy.rule = Acceptance::kThresholdLiteral;
+    c.in.policy.alpha = 0.5f;
+    AcceptResult r = c.run();
+    return r.losses.empty() ? 0.0 : static_cast<double>(r.losses[0]);
+  };
+  for (Tokens one : {Tokens{0}, Tokens{1}, Tokens{2}}) EXPECT_NEAR(loss_of(one), 0.02, 1e-6);
+  // P(0 first) = .8, then 1 or 2 with .5 each; P(1 first) = P(2 first) = .1, and the second is not
+  // judged.
+  double mean =
+      0.4 * loss_of({0, 1}) + 0.4 * loss_of({0, 2}) + 0.1 * loss_of({1, 0}) + 0.1 * loss_of({2, 0});
+  EXPECT_NEAR(mean, 0.1, 1e-6);
+}
+
 }  // namespace
 }  // namespace pf

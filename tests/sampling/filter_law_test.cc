@@ -105,8 +105,8 @@ void expect_samples_of(int salt, const Propose& propose) {
   EXPECT_GT(chi_square_p_value(second, want), 0.001);
 }
 
-// Two tokens of the target, number 1, over such a draft.
-void expect_targets_law(const Propose& propose) {
+// How likely it is that two tokens over such a draft follow the law of the target, number 1.
+double p_of_targets_law(const Propose& propose) {
   Scene scene;
   Law seen(kV * kV, 0), want(kV * kV);
   for (int a = 0; a < kV; ++a)
@@ -137,8 +137,9 @@ void expect_targets_law(const Propose& propose) {
     ++seen[tokens[0] * kV + tokens[1]];
   }
   EXPECT_GT(n_kept, kDraws / 4);
-  EXPECT_GT(chi_square_p_value(seen, want), 0.001);
+  return chi_square_p_value(seen, want);
 }
+void expect_targets_law(const Propose& propose) { EXPECT_GT(p_of_targets_law(propose), 0.001); }
 
 DraftTree over_a_copy(const Scene& s, NoiseKey key) { return s.filter(copied({4, 1}), 2, key, 1); }
 DraftTree over_a_sample(const Scene& s, NoiseKey key) {
@@ -158,12 +159,34 @@ TEST(CascadeLaw, TheTargetKeepsItsLawOverACopy) { expect_targets_law(over_a_copy
 TEST(CascadeLaw, TheTargetKeepsItsLawOverASampledChain) { expect_targets_law(over_a_sample); }
 TEST(CascadeLaw, TheTargetKeepsItsLawOverThreeLevels) { expect_targets_law(of_three_levels); }
 
-// The fault that the test must see: the kept token claims the cheap draft's law instead.
-TEST(CascadeLaw, SeesTheBiasOfAWrongQ) {
-  Scene scene;
-  Law seen(kV, 0);
-  for (int i = 0; i < kDraws; ++i) ++seen[scene.sampled(3, key_of(i)).tokens[0]];
-  EXPECT_LT(chi_square_p_value(seen, law(2, 0)), 1e-9);
+// The same tokens under another q: that of draft `salt`.
+DraftTree claiming(const DraftTree& tree, int salt) {
+  DraftTree out;
+  for (int32_t n = 0; n < tree.size(); ++n) {
+    auto begin = static_cast<int32_t>(out.q_entries.size());
+    Law q = law(salt, n == 0 ? 0 : 1 + tree.tokens[0]);
+    for (int t = 0; t < kV; ++t)
+      if (q[t] > 0) out.q_entries.push_back({t, static_cast<float>(q[t])});
+    int32_t token = tree.tokens[static_cast<size_t>(n)];
+    out.add(token, n - 1, begin, static_cast<float>(q[token]));
+  }
+  return out;
+}
+
+// The faults that the tests above must see: what the better draft kept claims the cheap one's law,
+// and a copy, which is deterministic, claims to be a sample.
+TEST(CascadeLaw, TheTargetsLawIsLostUnderAWrongQ) {
+  EXPECT_LT(p_of_targets_law(
+                [](const Scene& s, NoiseKey key) { return claiming(over_a_sample(s, key), 3); }),
+            1e-9);
+  EXPECT_LT(p_of_targets_law([](const Scene&, NoiseKey) {
+              return claiming(copied({4, 1}), 2);
+            }),
+            1e-9);
+  EXPECT_GT(p_of_targets_law(
+                [](const Scene& s, NoiseKey key) { return claiming(over_a_sample(s, key), 2); }),
+            0.001)
+      << "and kept under the right one";
 }
 
 TEST(Cascade, CarriesTheBetterDraftsDistribution) {

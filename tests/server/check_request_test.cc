@@ -212,7 +212,10 @@ TEST(MakeRequest, FillsInDefaults) {
   EXPECT_NE(q.seed, make_request(parse(TEXT), model(), 5)->request->seed);
   EXPECT_EQ(q.arrival_us, 5);
   EXPECT_EQ(q.time_limit_us, kNever);
-  EXPECT_TRUE(q.speculation.auto_acceptance);
+  EXPECT_EQ(q.speculation.rule, SpeculationParams::Rule::kServer);
+  auto by_name = make_request(parse(TEXT "speculation { acceptance: ACCEPT_AUTO }"), model(), 5);
+  EXPECT_EQ(by_name->request->speculation.rule, SpeculationParams::Rule::kAuto)
+      << "who asks for the exact rules does not get the server's";
   EXPECT_EQ(q.speculation.n_draft_tokens, -1);
 }
 
@@ -253,7 +256,7 @@ TEST(MakeRequest, MapsStoppingAndSpeculation) {
   EXPECT_EQ(p->answer.seed, 9u);
   EXPECT_EQ(q.speculation.mode, SpeculationParams::Mode::kFixed);
   EXPECT_EQ(q.speculation.n_draft_tokens, 4);
-  EXPECT_FALSE(q.speculation.auto_acceptance);
+  EXPECT_EQ(q.speculation.rule, SpeculationParams::Rule::kNamed);
   EXPECT_EQ(q.speculation.policy.rule, Acceptance::kThreshold);
   EXPECT_EQ(q.speculation.policy.alpha, 0.5f);
   EXPECT_EQ(q.speculation.policy.loss_budget, 2);

@@ -89,13 +89,35 @@ TEST(Acceptance, LearnsEveryLevelOfEveryDrafterAndForgets) {
 TEST(Acceptance, CallsADrafterDeadWhenNextToNothingIsKept) {
   AcceptanceModel model(2);
   DraftHistory history;
-  for (int i = 0; i < 24; ++i) model.observe(0, 5, 4, 0, &history);
-  EXPECT_FALSE(model.dead(0)) << "96 tokens are no proof";
-  for (int i = 0; i < 10; ++i) model.observe(0, 5, 4, 0, &history);
+  for (int i = 0; i < 96; ++i) model.observe(0, 5, 4, 0, &history);
+  EXPECT_FALSE(model.dead(0)) << "96 levels are no proof";
+  for (int i = 0; i < 20; ++i) model.observe(0, 5, 4, 0, &history);
   EXPECT_TRUE(model.dead(0));
   EXPECT_FALSE(model.dead(1));
   for (int i = 0; i < 10; ++i) model.observe(0, 5, 4, 2, &history);
   EXPECT_FALSE(model.dead(0));
+}
+
+// Two of five first tokens are kept and none of the second ones, drafted 16 deep: 2.5 % of what is
+// drafted, but 2 of the 7 levels in five rounds whose parent was kept.
+TEST(Acceptance, ALongDraftIsNotDeadForTheLevelsThatItNeverReached) {
+  AcceptanceModel model(1);
+  DraftHistory history;
+  for (int i = 0; i < 500; ++i) model.observe(0, 5, 16, i % 5 < 2 ? 1 : 0, &history);
+  EXPECT_FALSE(model.dead(0));
+  EXPECT_NEAR(model.rate(), 0.025, 0.001) << "source A's rate is of all that is drafted";
+}
+
+// 3,000 rounds of one at .3, then as many of another at .9: the first weighs e^-3 of what it did.
+// (.3 e^-3 (1 - e^-3) + .9 (1 - e^-3)) / (1 - e^-6) = (.3 e^-3 + .9) / (1 + e^-3) = .872
+TEST(Acceptance, TheRateForgetsADrafterThatDraftsNoMore) {
+  AcceptanceModel model(2);
+  DraftHistory history;
+  EXPECT_EQ(model.rate(), 0);
+  for (int i = 0; i < 3000; ++i) model.observe(0, 5, 1, i * 3 % 10 < 3 ? 1 : 0, &history);
+  EXPECT_NEAR(model.rate(), 0.3, 0.001);
+  for (int i = 0; i < 3000; ++i) model.observe(1, 5, 1, i * 3 % 10 < 9 ? 1 : 0, &history);
+  EXPECT_NEAR(model.rate(), 0.872, 0.002);
 }
 
 // Two sequences, target costs 1 + rows / 100, a draft pass 0.1 whatever its rows.

@@ -179,6 +179,120 @@ TEST(DraftWindows, WhoIsNotSeenForLongGivesItsBlocks) {
   EXPECT_EQ(windows.lag(a), 24) << "its K and V are gone";
 }
 
+// Feeds all that is due; how many tokens that was.
+int64_t catch_up(DraftWindows* windows, const Sequence& s) {
+  EXPECT_TRUE(windows->follow(s));
+  DraftWindows::Job job = windows->job(s, 0);
+  auto n = static_cast<int64_t>(job.committed.size());
+  windows->note(s, job, {});
+  windows->check_integrity();
+  return n;
+}
+
+Ids blocks_of(const DraftWindows& windows, const Sequence& s) {
+  auto blocks = windows.job(s, 0).blocks;
+  return {blocks.begin(), blocks.end()};
+}
+
+// 22 tokens are the same: 5 blocks of 4. What stands in the sixth is everybody's own.
+TEST(DraftWindows, ACommonBeginningIsFedOnce) {
+  Request r;
+  DraftWindows windows({64, 100, 32, 4}, &kSame);
+  Ids text = counting(40), other = counting(22);
+  other.insert(other.end(), {1, 2, 3, 4, 5, 6, 7, 8});
+  Sequence a = sequence(r, 1, text), b = sequence(r, 2, other);
+  EXPECT_EQ(catch_up(&windows, a), 40);
+  ASSERT_TRUE(windows.follow(b));
+  EXPECT_EQ(windows.job(b, 0).base, 20);
+  EXPECT_EQ(catch_up(&windows, b), 10);
+  Ids of_a = blocks_of(windows, a), of_b = blocks_of(windows, b);
+  for (size_t i = 0; i < of_b.size(); ++i) {
+    EXPECT_EQ(of_a[i] == of_b[i], i < 5) << i;
+    EXPECT_TRUE(of_b[i] >= 100 && of_b[i] < 132);
+  }
+  // Whoever comes later finds the blocks of those that are gone.
+  windows.forget(a);
+  windows.forget(b);
+  EXPECT_EQ(windows.n_blocks_in_use(), 0);
+  Sequence c = sequence(r, 3, text);
+  EXPECT_EQ(catch_up(&windows, c), 4) << "39 tokens stand in front of the root: 9 blocks";
+}
+
+TEST(DraftWindows, AnotherSaltOrNoCachingSharesNothing) {
+  Request r, salted;
+  salted.cache_salt = "theirs";
+  DraftWindows windows({64, 0, 48, 4}, &kSame), apart({64, 0, 48, 4, false}, &kSame);
+  Sequence a = sequence(r, 1, counting(40)), b = sequence(salted, 2, counting(40)),
+           c = sequence(r, 3, counting(40));
+  EXPECT_EQ(catch_up(&windows, a), 40);
+  EXPECT_EQ(catch_up(&windows, b), 40);
+  EXPECT_EQ(catch_up(&apart, a), 40);
+  EXPECT_EQ(catch_up(&apart, c), 40);
+}
+
+// Windows onto the same long text share what is the same from their beginning on: all of it at the
+// same length; one token later only the first four, which are a block.
+TEST(DraftWindows, WindowsThatMovedOnShareWhereTheyAreTheSame) {
+  Request r;
+  DraftWindows windows({32, 0, 32, 4}, &kSame);
+  Sequence a = sequence(r, 1, counting(1000)), twin = sequence(r, 2, counting(1000)),
+           later = sequence(r, 3, counting(1001));
+  EXPECT_EQ(catch_up(&windows, a), 16);
+  EXPECT_EQ(catch_up(&windows, twin), 4) << "15 tokens stand in front of the root: 3 blocks";
+  EXPECT_EQ(catch_up(&windows, later), 12);
+}
+
+// The first one to move on leaves the other's blocks as they are.
+TEST(DraftWindows, WhoMovesOnGoesOnInOtherBlocks) {
+  Request r;
+  DraftWindows windows({32, 0, 16, 4}, &kSame);
+  Sequence a = sequence(r, 1, counting(24)), b = sequence(r, 2, counting(24));
+  catch_up(&windows, a);
+  EXPECT_EQ(catch_up(&windows, b), 4) << "23 tokens stand in front of the root";
+  Ids before = blocks_of(windows, b), of_a = blocks_of(windows, a);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(of_a[i], before[i]);
+  a.tokens.push_back(7);
+  EXPECT_EQ(catch_up(&windows, a), 12) << "the first four are a block";
+  EXPECT_EQ(blocks_of(windows, b), before);
+  Ids after = blocks_of(windows, a);
+  EXPECT_EQ(after[0], before[0]);
+  for (size_t i = 1; i < 4; ++i)
+    EXPECT_EQ(std::count(before.begin(), before.end(), after[i]), 0) << "block " << i;
+  b.tokens.push_back(7);
+  EXPECT_EQ(catch_up(&windows, b), 4) << "the same text at the same length";
+}
+
+// The root is fed again while nothing stands behind it: its slot is in no shared block, also where
+// it ends one.
+TEST(DraftWindows, TheRootsSlotIsNotShared) {
+  Request r;
+  DraftWindows windows({64, 0, 32, 4}, &kSame);
+  Sequence a = sequence(r, 1, counting(24)), b = sequence(r, 2, counting(30));
+  EXPECT_EQ(catch_up(&windows, a), 24);
+  EXPECT_EQ(catch_up(&windows, a), 1);
+  EXPECT_EQ(catch_up(&windows, b), 10);
+  a.tokens.push_back(124);
+  EXPECT_EQ(catch_up(&windows, a), 1);
+  windows.forget(b);
+  EXPECT_EQ(catch_up(&windows, b), 2) << "29 stood in front of its root: 7 blocks";
+}
+
+// Siblings begin in one step, before anything is computed. The second one is not served meanwhile.
+TEST(DraftWindows, ASiblingThatWaitsFindsWhatTheFirstOneHasComputed) {
+  Request r;
+  DraftWindows windows({64, 0, 32, 4}, &kSame);
+  Sequence a = sequence(r, 1, counting(41)), b = sequence(r, 2, counting(41));
+  ASSERT_TRUE(windows.follow(a));
+  ASSERT_TRUE(windows.follow(b));
+  EXPECT_EQ(windows.lag(b), 41);
+  int32_t n_held = windows.n_blocks_in_use();
+  catch_up(&windows, a);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(windows.follow(b));
+  windows.check_integrity();
+  EXPECT_EQ(windows.lag(b), 1);
+  EXPECT_EQ(windows.n_blocks_in_use(), n_held - 10) << "ten blocks are one's and the other's";
+}
+
 // Target tokens 0..3 are the draft's 2, -, 0, 1; token 1 is spelled 0 1.
 TEST(DraftWindows, ATokenWithoutAPartnerIsSpelled) {
   DraftVocabulary v{{2, 3, 0}, {2, -1, 0, 1}, {0, 0, 2, 2, 2}, {0, 1}};

@@ -104,6 +104,8 @@ void attend(const AttendArgs& a) {
   for (int64_t first = 0; first < a.n_keys; first += kKeyTile) {
     const void *const *keys = a.keys + first / 16, *const *values = a.values + first / 16;
     QueryBlock b;
+    b.next_keys = a.next_keys + first / 16;
+    b.next_values = a.next_values + first / 16;
     int n = 0;  // in the block
     for (int64_t q = 0; q < a.n_queries; ++q) {
       int64_t from = a.from[q] - first, upto = a.upto[q] - first;
@@ -117,6 +119,7 @@ void attend(const AttendArgs& a) {
       if (++n < kQueryBlock) continue;
       attend_block<T, kQueryBlock>(b, keys, values, a.head_width);
       n = 0;
+      b.next_keys = keys, b.next_values = values;  // once is enough
     }
     attend_some<T, kQueryBlock>(n, b, keys, values, a.head_width);
   }

@@ -11,7 +11,17 @@ namespace pf {
 namespace {
 
 // Rows of one unit: beyond this the keys of a tile no longer stay beside the rows in the cache.
-constexpr int32_t kUnitRows = 32;
+// Where that leaves too few items for threads to end together (one KV head of a unit is an item),
+// units are smaller, but not so small that reading keys would outweigh what is done with them.
+constexpr int32_t kUnitRows = 32, kFewUnitRows = 4, kItemsPerThread = 4;
+
+int32_t most_unit_rows(int64_t n_splits, int32_t n_rows, int64_t n_kv_heads, size_t n_threads) {
+  int32_t most = kUnitRows;
+  const int64_t wanted = n_threads > 1 ? kItemsPerThread * static_cast<int64_t>(n_threads) : 0;
+  while (most > kFewUnitRows && n_splits * n_kv_heads * ((n_rows + most - 1) / most) < wanted)
+    most /= 2;
+  return most;
+}
 
 int64_t round_down(int64_t x, int64_t unit) { return x / unit * unit; }
 
@@ -56,6 +66,8 @@ Attention::Attention(int64_t n_heads, int64_t n_kv_heads, int64_t head_width,
   for (Work& w : work_) {
     w.keys.resize(kSplit / kKeyGroup);
     w.values.resize(kSplit / kKeyGroup);
+    w.next_keys.resize(kSplit / kKeyGroup);
+    w.next_values.resize(kSplit / kKeyGroup);
     w.queries.resize(n_queries);
     w.from.resize(n_queries);
     w.upto.resize(n_queries);
@@ -127,7 +139,8 @@ void Attention::add_to_unit(const Batch& batch, int64_t split, int32_t row) {
   int64_t begin = split * kSplit, end = begin + kSplit, plain = plain_of(batch, row);
   if (plain < std::min(end, end_of(batch, row)))  // its last tile lies in scattered slots
     end = std::max(begin, round_down(plain, kKeyTile));
-  if (!units_.empty() && units_.back().split == split && units_.back().n_rows < kUnitRows) {
+  const int32_t most = most_unit_rows(n_splits_, batch.n_rows(), n_kv_heads_, work_.size());
+  if (!units_.empty() && units_.back().split == split && units_.back().n_rows < most) {
     Unit& u = units_.back();
     const Segment& other = segment_of(batch, unit_rows_[static_cast<size_t>(u.first_row)]);
     int64_t common_end = std::min(end, u.end);
@@ -176,9 +189,29 @@ void Attention::find_keys(const KvPlane& plane, const Batch& batch, int64_t laye
   }
 }
 
+// Where the next item lies, beside the keys and values of this one. Those of this one fill the
+// rest: they are on their way.
+void Attention::look_ahead(const Batch& batch, const KvPlane& plane, int64_t layer,
+                           const Item* next, Work* work) const {
+  work->next_keys = work->keys;
+  work->next_values = work->values;
+  if (next == nullptr || !plane.in_groups()) return;
+  const int64_t begin = next->unit->split * kSplit;
+  const int32_t row = unit_rows_[static_cast<size_t>(next->unit->first_row)];
+  const int64_t end = std::min({begin + kSplit, next->unit->end, plain_of(batch, row)});
+  const Segment& s = segment_of(batch, row);
+  for (int64_t p = begin; p < end; p += kKeyGroup) {
+    const size_t g = static_cast<size_t>((p - begin) / kKeyGroup);
+    work->next_keys[g] = plane.group(layer, s, p, 0, next->kv_head);
+    work->next_values[g] = plane.group(layer, s, p, 1, next->kv_head);
+  }
+}
+
 void Attention::attend_unit(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane,
-                            int64_t layer, const Unit& unit, int64_t kv_head, const float* queries,
+                            int64_t layer, Item item, const Item* next, const float* queries,
                             int64_t ldq, Work* work) {
+  const Unit& unit = *item.unit;
+  const int64_t kv_head = item.kv_head;
   auto attend = kernels.attend[static_cast<int>(plane.type())];
   int64_t heads = n_heads_ / n_kv_heads_, head = kv_head * heads;
   int64_t begin = unit.split * kSplit, furthest = begin;
@@ -195,10 +228,12 @@ void Attention::attend_unit(const CpuKernels& kernels, const Batch& batch, const
   // Rows [i, i + n) of the unit meet positions [first, end) as `row` sees them.
   auto meet = [&](size_t i, size_t n, int32_t row, int64_t first, int64_t end) {
     find_keys(plane, batch, layer, kv_head, row, first, end, work);
+    look_ahead(batch, plane, layer, first == begin ? next : nullptr, work);
     size_t q = i * static_cast<size_t>(heads);
     attend({work->queries.data() + q, work->from.data() + q, work->upto.data() + q,
             work->states.data() + q, static_cast<int64_t>(n) * heads, head_width_,
-            work->keys.data(), work->values.data(), end - first});
+            work->keys.data(), work->values.data(), end - first, work->next_keys.data(),
+            work->next_values.data()});
   };
   int32_t widest = rows[0];
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -266,10 +301,14 @@ void Attention::run(const CpuKernels& kernels, const Batch& batch, const KvPlane
     while (end < units_.size() && units_[end].split < first + wave_splits_) ++end;
     int64_t n_items = static_cast<int64_t>(end - begin) * n_kv_heads_;
     WorkShare& share = shares_[wave % 2];
-    for (Range r; (r = share.take(n_items, 1, thread)).begin < r.end;)
-      attend_unit(kernels, batch, plane, layer,
-                  units_[begin + static_cast<size_t>(r.begin / n_kv_heads_)], r.begin % n_kv_heads_,
+    auto item = [&](int64_t i) {
+      return Item{&units_[begin + static_cast<size_t>(i / n_kv_heads_)], i % n_kv_heads_};
+    };
+    for (Range r; (r = share.take(n_items, 1, thread)).begin < r.end;) {
+      Item next = item(std::min(r.end, n_items - 1));  // most likely
+      attend_unit(kernels, batch, plane, layer, item(r.begin), r.end < n_items ? &next : nullptr,
                   queries, ldq, work);
+    }
     barrier.wait();
     if (thread == 0) share.reset();  // it is used again behind two barriers
     for (int64_t i = heads.begin; i < heads.end; ++i)

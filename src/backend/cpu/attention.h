@@ -50,10 +50,16 @@ class Attention {
     int32_t first_row, n_rows;  // into unit_rows_
     int64_t end;
   };
+  // What a thread takes at once.
+  struct Item {
+    const Unit* unit;
+    int64_t kv_head;
+  };
   // What one thread hands to a kernel call.
   struct Work {
-    std::vector<const void*> keys, values;  // [kSplit / 16]
-    std::vector<const float*> queries;      // [rows of a unit, heads of a KV head]
+    std::vector<const void*> keys, values;            // [kSplit / 16]
+    std::vector<const void*> next_keys, next_values;  // of the next item
+    std::vector<const float*> queries;                // [rows of a unit, heads of a KV head]
     std::vector<int32_t> from, upto;
     std::vector<float*> states;
     Buffer gathered;  // [kSplit / 16][K, V] groups that do not lie as a kernel reads them
@@ -62,8 +68,10 @@ class Attention {
   void plan_split(const Batch& batch, int64_t split);
   void add_to_unit(const Batch& batch, int64_t split, int32_t row);
   void attend_unit(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane,
-                   int64_t layer, const Unit& unit, int64_t kv_head, const float* queries,
-                   int64_t ldq, Work* work);
+                   int64_t layer, Item item, const Item* next, const float* queries, int64_t ldq,
+                   Work* work);
+  void look_ahead(const Batch& batch, const KvPlane& plane, int64_t layer, const Item* next,
+                  Work* work) const;
   void find_keys(const KvPlane& plane, const Batch& batch, int64_t layer, int64_t kv_head,
                  int32_t row, int64_t begin, int64_t end, Work* work) const;
   void fold(const Batch& batch, int64_t row, int64_t head, int64_t first_split, float* out) const;

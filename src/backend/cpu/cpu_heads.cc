@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/cpu/packed_matrix.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/top_logits.h"
 #include "backend/head_drafts.h"
@@ -152,13 +151,16 @@ class CpuHeads final : public HeadsBackend {
 }  // namespace
 
 Footprint cpu_heads_footprint(const Model& model, const CpuOptions& o, int) {
-  const WeightFormat format = format_of(o.weights);
   const int64_t E = model.config.width;
+  auto bytes = [&](const Tensor& t) {
+    const Tensor* one = &t;
+    return packed_shape_of({&one, 1}, o.weights, model.config.int4_group).bytes();
+  };
   Footprint f;
   for (const MedusaHead& h : model.medusa) {
-    f.weight_bytes += packed_matrix_bytes(format, h.out.rows(), E);
-    f.weight_bytes += static_cast<int64_t>(h.blocks.size()) *
-                      (packed_matrix_bytes(format, E, E) + E * static_cast<int64_t>(sizeof(float)));
+    f.weight_bytes += bytes(h.out);
+    for (const MedusaBlock& b : h.blocks)
+      f.weight_bytes += bytes(b.w) + E * static_cast<int64_t>(sizeof(float));
   }
   f.scratch_bytes = static_cast<int64_t>(sizes_of(model, o).total());
   return f;
@@ -173,7 +175,8 @@ Result<std::unique_ptr<Backend>> make_cpu_heads(const Model& model, const CpuOpt
   std::vector<CpuHeads::Head> heads;
   auto pack = [&](const Tensor& t, PackedMatrix* into) -> Status {
     const Tensor* one = &t;
-    Result<PackedMatrix> packed = pack_matrix({&one, 1}, format_of(options.weights), pool);
+    const PackedShape shape = packed_shape_of({&one, 1}, options.weights, model.config.int4_group);
+    Result<PackedMatrix> packed = pack_matrix({&one, 1}, shape.format, pool);
     if (!packed.ok()) return packed.status();
     *into = packed.take();
     return {};

@@ -1,11 +1,12 @@
 // The memory of the CPU backend, worked out before it is made.
 #include <algorithm>
+#include <initializer_list>
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_heads.h"
-#include "backend/cpu/packed_matrix.h"
 #include "backend/cpu/scratch.h"
+#include "model/int4_rows.h"
 
 namespace pf {
 namespace {
@@ -35,13 +36,25 @@ WeightFormat format_of(CpuOptions::Weights w) {
   die("no such weights");
 }
 
-int64_t cpu_matrix_bytes(const ModelShape& m, WeightFormat format) {
-  auto matrix = [&](int64_t n, int64_t k) { return packed_matrix_bytes(format, n, k); };
-  int64_t bytes = m.L * (matrix(m.E, m.H * m.D) + matrix(2 * m.F, m.E) + matrix(m.E, m.F)) +
-                  matrix(m.head_rows, m.E);
-  for (int64_t layer = 0; layer < m.L; ++layer) bytes += matrix(m.qkv_width(), m.qkv_input(layer));
-  if (m.takes_hidden())
-    bytes += matrix(m.E, m.head_kind == HeadKind::kEagle3 ? m.hidden_width : 2 * m.E);
+PackedShape packed_shape_of(std::span<const Tensor* const> tensors, CpuOptions::Weights weights,
+                            int int4_group) {
+  PackedShape shape{format_of(weights), 0, tensors[0]->cols()};
+  for (const Tensor* t : tensors) shape.n += t->rows();
+  if (shape.format == WeightFormat::kInt4 && int4_group_of(int4_group, tensors) == 4 * kGroup)
+    shape.format = WeightFormat::kInt4Wide;
+  return shape;
+}
+
+int64_t cpu_matrix_bytes(const Model& m, const Model* embedding_of, CpuOptions::Weights weights) {
+  auto matrix = [&](std::initializer_list<const Tensor*> tensors, int int4_group) {
+    return packed_shape_of(std::span(tensors.begin(), tensors.size()), weights, int4_group).bytes();
+  };
+  const int group = m.config.int4_group;
+  int64_t bytes = matrix({&head_of(m, embedding_of)}, head_int4_group(m, embedding_of));
+  for (const LayerWeights& w : m.layers)
+    bytes += matrix({&w.q, &w.k, &w.v}, group) + matrix({&w.o}, group) +
+             matrix({&w.gate, &w.up}, group) + matrix({&w.down}, group);
+  if (m.takes_hidden()) bytes += matrix({&m.fc}, group);
   return bytes;
 }
 
@@ -76,12 +89,10 @@ Footprint cpu_footprint(const Model& model, const Model* embedding_of, const Cpu
                         int n_threads) {
   if (model.head_kind == HeadKind::kMedusa) return cpu_heads_footprint(model, o, n_threads);
   const ModelShape m = shape_of(model, embedding_of);
-  const WeightFormat format = format_of(o.weights);
   const int64_t number_bytes = o.weights == CpuOptions::Weights::kF32 ? 4 : 2;
   Footprint f;
-  f.weight_bytes = cpu_matrix_bytes(m, format);
-  const bool is_float = format == WeightFormat::kF32 || format == WeightFormat::kBf16;
-  if (!is_float || !head_is_embedding(model, embedding_of))
+  f.weight_bytes = cpu_matrix_bytes(model, embedding_of, o.weights);
+  if (!is_float(format_of(o.weights)) || !head_is_embedding(model, embedding_of))
     f.weight_bytes += m.embedding_rows * m.E * number_bytes;
   // Numbers, a scale for each row of int8, and the state that a head keeps.
   f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * (o.int8_kv ? m.D + 4 : m.D * number_bytes) +

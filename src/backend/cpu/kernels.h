@@ -16,32 +16,44 @@ namespace pf {
 //   kInt8  per 32 k:        8 lines of 16 quads (W[r][4q..4q+3] + 128, unsigned), 16 f16 scales
 //   kInt4  per 32 k:        4 lines of 16 quads of nibble pairs (low: k = 8q + b, high: 8q + 4 + b,
 //                           b = 0..3), 16 f16 scales d, 16 f16 minimums m; w = d q + m
+//   kInt4Wide  per 128 k:   the 4 lines of kInt4 four times, then d and m of all 128
 // Activations are packed in chunks of M rows (chunk_rows below), so that a step reads what it
 // broadcasts in one line:
 //   kF32   [K][M] floats;  kBf16  [K / 2][M] pairs
-//   ints   per 32 k: [8][M] quads of int8, [M] float scales s, [M] what the weights' offset adds:
-//          kInt8 int32 -128 sum(quads), kInt4 float s sum(quads)
+//   ints   per step: [step / 4][M] quads of int8, [M] float scales s, [M] what the weights' offset
+//          adds: kInt8 int32 -128 sum(quads), kInt4 and kInt4Wide float s sum(quads)
 //
 // One element of the product is one accumulator that walks k upward, whatever the number of tiles
 // and rows computed beside it; so a row has the same bits in every batch (invariant 7).
-enum class WeightFormat { kF32, kBf16, kInt8, kInt4 };
+// Within a step the sums of ints are exact, so nothing depends on their order; kInt4Wide has a
+// scale of the activations for 128 of them, too, so that it leaves the integers a quarter as often.
+enum class WeightFormat { kF32, kBf16, kInt8, kInt4, kInt4Wide };
+inline constexpr int kFormats = 5;
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kMaxChunkRows = 16;
 inline constexpr int kMaxTiles = 3;
 inline constexpr int kGroup = 32;
 
-constexpr int64_t step_width(WeightFormat f) {  // k per step
-  return f == WeightFormat::kF32 ? 1 : f == WeightFormat::kBf16 ? 2 : kGroup;
+constexpr bool is_float(WeightFormat f) {
+  return f == WeightFormat::kF32 || f == WeightFormat::kBf16;
 }
-constexpr int64_t step_bytes(WeightFormat f) {  // of one tile
-  return f == WeightFormat::kF32    ? 64
-         : f == WeightFormat::kBf16 ? 64
-         : f == WeightFormat::kInt8 ? 544
-                                    : 320;
+constexpr bool is_int4(WeightFormat f) {
+  return f == WeightFormat::kInt4 || f == WeightFormat::kInt4Wide;
+}
+constexpr int64_t step_width(WeightFormat f) {  // k per step
+  return f == WeightFormat::kF32        ? 1
+         : f == WeightFormat::kBf16     ? 2
+         : f == WeightFormat::kInt4Wide ? 4 * kGroup
+                                        : kGroup;
+}
+constexpr int64_t n_blocks(WeightFormat f) { return step_width(f) / kGroup; }     // ints, a step
+constexpr int64_t block_bytes(WeightFormat f) { return is_int4(f) ? 256 : 512; }  // of 32 k
+constexpr int64_t step_bytes(WeightFormat f) {                                    // of one tile
+  return is_float(f) ? 64 : n_blocks(f) * block_bytes(f) + (is_int4(f) ? 64 : 32);
 }
 constexpr int64_t row_step_bytes(WeightFormat f) {  // of one activation row
-  return f == WeightFormat::kF32 ? 4 : f == WeightFormat::kBf16 ? 4 : kGroup + 8;
+  return is_float(f) ? 4 : step_width(f) + 8;
 }
 
 struct GemmArgs {
@@ -72,6 +84,9 @@ struct AttendArgs {
   const void* const* keys;
   const void* const* values;  // [groups]: [16][D], with int8 f32 scales [16] behind
   int64_t n_keys;             // what stands beyond it in the last group is read and left out
+  // [groups]: what is read next, to be asked for line by line while the keys are read. A group that
+  // lies alone takes the memory longer to find than to deliver.
+  const void *const *next_keys, *const *next_values;
 };
 inline constexpr int64_t kKeyTile = 64;  // keys whose softmax is folded at once
 inline constexpr int64_t kKeyGroup = 16;
@@ -79,11 +94,11 @@ inline constexpr int64_t kKeyGroup = 16;
 struct CpuKernels {
   const char* name;
   // [format][tiles - 1][M - 1]; null beyond the registers: the caller takes fewer tiles.
-  GemmKernel gemm[4][kMaxTiles][kMaxChunkRows];
+  GemmKernel gemm[kFormats][kMaxTiles][kMaxChunkRows];
   // [format] Up to few_rows rows are one chunk, and one tile at a time meets them: a single stream
   // of weights runs at the memory's speed. More rows stand in chunks of many_rows, and several
   // tiles share each load of activations.
-  int few_rows[4], many_rows[4];
+  int few_rows[kFormats], many_rows[kFormats];
   void (*attend[3])(const AttendArgs&);  // [KvType]
   // x [n] -> out [n], out = x / rms(x) * weight. Sums in order of k in 16 lanes.
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int64_t n, float* out);

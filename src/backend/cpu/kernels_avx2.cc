@@ -9,6 +9,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "sampling/fast_math.h"
 
@@ -17,6 +18,12 @@
 
 namespace pf {
 namespace {
+
+// More rows of floats than two fill the processor's window, so that it sees few lines of weights
+// ahead: every line is asked for, into the second-level cache (measured on Zen 4; it slows down
+// ints, whose arithmetic takes longer than their bytes).
+constexpr int kFewRows = 2;
+constexpr int64_t kAheadBytes = 16 << 10;
 
 inline __m256i load(const std::byte* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -48,6 +55,8 @@ void gemm_float(const GemmArgs& a) {
   PF_UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
   const std::byte *w = a.weights, *x = a.rows;
   for (int64_t k = 0; k < a.n_steps; ++k, w += 64, x += 4 * M) {
+    if constexpr (M > kFewRows)
+      _mm_prefetch(reinterpret_cast<const char*>(w + kAheadBytes), _MM_HINT_T1);
     __m256i tile[2] = {load(w), load(w + 32)};
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m256i row = broadcast(x + 4 * m);
@@ -76,45 +85,63 @@ inline __m256i dot4(__m256i sum, __m256i u, __m256i s) {
                           _mm256_add_epi32(_mm256_madd_epi16(u0, s0), _mm256_madd_epi16(u1, s1)));
 }
 
-template <bool kFour, int M>
-void gemm_int(const GemmArgs& a) {
-  constexpr int64_t kStep = kFour ? 320 : 544;
+// The dot products of one block of 32 k, exactly: eight sums of two products of 0..15 and -127..127
+// stay within 16 bits, those of int8 do not.
+template <WeightFormat F, int M>
+inline void add_block(const std::byte* w, const std::byte* x, __m256i (&sum)[M][2]) {
   const __m256i low = _mm256_set1_epi8(15);
+  __m256i pairs[M][2];
+  PF_UNROLL for (int m = 0; m < M; ++m) pairs[m][0] = pairs[m][1] = _mm256_setzero_si256();
+  PF_UNROLL for (int q = 0; q < 8; ++q) {
+    __m256i tile[2];
+    PF_UNROLL for (int h = 0; h < 2; ++h) {
+      if constexpr (is_int4(F)) {
+        __m256i v = load(w + q / 2 * 64 + h * 32);
+        tile[h] = _mm256_and_si256(q % 2 ? _mm256_srli_epi16(v, 4) : v, low);
+      } else {
+        tile[h] = load(w + q * 64 + h * 32);
+      }
+    }
+    PF_UNROLL for (int m = 0; m < M; ++m) {
+      __m256i row = broadcast(x + (q * M + m) * 4);
+      PF_UNROLL for (int h = 0; h < 2; ++h) {
+        if constexpr (is_int4(F))
+          pairs[m][h] = _mm256_add_epi16(pairs[m][h], _mm256_maddubs_epi16(tile[h], row));
+        else
+          sum[m][h] = dot4(sum[m][h], tile[h], row);
+      }
+    }
+  }
+  if constexpr (is_int4(F))
+    PF_UNROLL for (int m = 0; m < M; ++m) PF_UNROLL for (int h = 0; h < 2; ++h) sum[m][h] =
+        _mm256_add_epi32(sum[m][h], _mm256_madd_epi16(pairs[m][h], _mm256_set1_epi16(1)));
+}
+
+template <WeightFormat F, int M>
+void gemm_int(const GemmArgs& a) {
   __m256 acc[M][2];
   PF_UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
   const std::byte *w = a.weights, *x = a.rows;
-  for (int64_t k = 0; k < a.n_steps; ++k, w += kStep, x += 40 * M) {
+  for (int64_t k = 0; k < a.n_steps; ++k) {
     __m256i sum[M][2];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m256i start = _mm256_setzero_si256();
-      if constexpr (!kFour) start = broadcast(x + (9 * M + m) * 4);
+      if constexpr (!is_int4(F)) start = broadcast(x + (9 * M + m) * 4);
       sum[m][0] = sum[m][1] = start;
     }
-    PF_UNROLL for (int q = 0; q < 8; ++q) {
-      __m256i tile[2];
+    for (int64_t b = 0; b < n_blocks(F); ++b, w += block_bytes(F), x += kGroup * M)
+      add_block<F, M>(w, x, sum);
+    PF_UNROLL for (int m = 0; m < M; ++m) {  // w: the scales; x: what stands behind the quads
+      __m256 s = _mm256_castsi256_ps(broadcast(x + 4 * m));
+      __m256 total = _mm256_castsi256_ps(broadcast(x + 4 * (M + m)));
       PF_UNROLL for (int h = 0; h < 2; ++h) {
-        if constexpr (kFour) {
-          __m256i v = load(w + q / 2 * 64 + h * 32);
-          tile[h] = _mm256_and_si256(q % 2 ? _mm256_srli_epi16(v, 4) : v, low);
-        } else {
-          tile[h] = load(w + q * 64 + h * 32);
-        }
-      }
-      PF_UNROLL for (int m = 0; m < M; ++m) {
-        __m256i row = broadcast(x + (q * M + m) * 4);
-        PF_UNROLL for (int h = 0; h < 2; ++h) sum[m][h] = dot4(sum[m][h], tile[h], row);
+        acc[m][h] =
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[m][h]), _mm256_mul_ps(half(w, h), s), acc[m][h]);
+        if constexpr (is_int4(F)) acc[m][h] = _mm256_fmadd_ps(half(w + 32, h), total, acc[m][h]);
       }
     }
-    const std::byte* scales = w + (kFour ? 256 : 512);
-    PF_UNROLL for (int m = 0; m < M; ++m) {
-      __m256 s = _mm256_castsi256_ps(broadcast(x + (8 * M + m) * 4));
-      __m256 total = _mm256_castsi256_ps(broadcast(x + (9 * M + m) * 4));
-      PF_UNROLL for (int h = 0; h < 2; ++h) {
-        acc[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[m][h]),
-                                    _mm256_mul_ps(half(scales, h), s), acc[m][h]);
-        if constexpr (kFour) acc[m][h] = _mm256_fmadd_ps(half(scales + 32, h), total, acc[m][h]);
-      }
-    }
+    w += step_bytes(F) - n_blocks(F) * block_bytes(F);
+    x += 8 * M;
   }
   store<M>(acc, a);
 }
@@ -123,10 +150,12 @@ constexpr int kFewFloat = 4, kFewInt = 4, kManyFloat = 4, kManyInt = 4;
 
 template <WeightFormat F, int R, int M>
 constexpr GemmKernel gemm_or_null() {
-  if constexpr (R > 1 || M > kManyFloat) return nullptr;  // sixteen registers hold one tile
-  if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16)
+  if constexpr (R > 1 || M > kManyFloat)
+    return nullptr;  // sixteen registers hold one tile
+  else if constexpr (is_float(F))
     return gemm_float<F == WeightFormat::kBf16, M>;
-  return gemm_int<F == WeightFormat::kInt4, M>;
+  else
+    return gemm_int<F, M>;
 }
 
 // Sixteen floats, for attention.

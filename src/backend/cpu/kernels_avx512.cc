@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "sampling/fast_math.h"
 
@@ -113,13 +114,22 @@ void gemm_float(const GemmArgs& a) {
   gemm_float<kPairs, false, R, M>(a);
 }
 
-// One step of one tile.
+// What INT4 costs where memory does not: a multiply-accumulate of a register (64 products of 8
+// bits, or 16 of floats) takes a cycle of Zen 4. For 32 columns of a tile each row pays 8 vpdpbusd
+// and, to leave the integers, one product of the two scales and two multiply-adds: 11 cycles. None
+// of the three can be hoisted: both scales change with the group, and its minimum is no whole
+// multiple of the weights' scale. Unpacking is per tile and runs beside. kInt4Wide pays the three
+// once in 128 columns, 35 cycles in place of 44, and that is the measured ratio in the cache. So m
+// rows hide behind the memory while it gives a thread less than 320 / (11 m) or 272 / (8.75 m)
+// bytes a cycle.
+
+// `bytes` of one tile.
 template <bool kFew, int R>
-inline void ask_group(const std::byte* w, int64_t step) {
+inline void ask_tile(const std::byte* w, int64_t bytes) {
   if constexpr (kFew) {
-    for (int64_t at = 0; at < step; at += 320) ask_far(w + kFewAheadBytes + at);
+    for (int64_t at = 0; at < bytes; at += 320) ask_far(w + kFewAheadBytes + at);
   } else {
-    PF_UNROLL for (int64_t at = 0; at < step; at += 64) {
+    PF_UNROLL for (int64_t at = 0; at < bytes; at += 64) {
       if constexpr (R == 1)
         ask_far(w + kManyAheadBytes + at);
       else
@@ -128,77 +138,99 @@ inline void ask_group(const std::byte* w, int64_t step) {
   }
 }
 
-// Per group and row: 8 vpdpbusd, then the group's scale; INT4 adds minimum times sum of x.
-template <bool kFour, bool kFew, int R, int M>
-inline void gemm_int(const GemmArgs& a) {
-  constexpr int64_t kStep = kFour ? 320 : 544;
+// The dot products of one block of 32 k: 8 vpdpbusd per tile and row, on C sums in turn.
+template <WeightFormat F, int C, int R, int M>
+inline void add_block(const std::byte* w, int64_t tile_bytes, const std::byte* x,
+                      __m512i (&sum)[C][R][M]) {
   const __m512i low = _mm512_set1_epi8(15);
+  PF_UNROLL for (int q = 0; q < 8; q += 2) {
+    __m512i first[R], second[R];
+    PF_UNROLL for (int r = 0; r < R; ++r) {
+      const std::byte* tile = w + r * tile_bytes;
+      if constexpr (is_int4(F)) {
+        __m512i v = _mm512_loadu_si512(tile + q * 32);
+        first[r] = _mm512_and_si512(v, low);
+        second[r] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+      } else {
+        first[r] = _mm512_loadu_si512(tile + q * 64);
+        second[r] = _mm512_loadu_si512(tile + q * 64 + 64);
+      }
+    }
+    PF_UNROLL for (int m = 0; m < M; ++m) {
+      __m512i x0 = broadcast(x + (q * M + m) * 4), x1 = broadcast(x + ((q + 1) * M + m) * 4);
+      PF_UNROLL for (int r = 0; r < R; ++r) {
+        __m512i &even = sum[q % C][r][m], &odd = sum[(q + 1) % C][r][m];
+        even = _mm512_dpbusd_epi32(even, first[r], x0);
+        odd = _mm512_dpbusd_epi32(odd, second[r], x1);
+      }
+    }
+  }
+}
+
+// A step's sums to the accumulators, times its scale; INT4 adds minimum times sum of x. `w` and `x`
+// stand behind the quads.
+template <WeightFormat F, int R, int M>
+inline void add_scaled(const std::byte* w, int64_t tile_bytes, const std::byte* x,
+                       const __m512i (&sum)[R][M], __m512 (&acc)[R][M]) {
+  PF_UNROLL for (int r = 0; r < R; ++r) {
+    const __m256i* scales = reinterpret_cast<const __m256i*>(w + r * tile_bytes);
+    __m512 d = _mm512_cvtph_ps(_mm256_loadu_si256(scales)), min = _mm512_setzero_ps();
+    if constexpr (is_int4(F)) min = _mm512_cvtph_ps(_mm256_loadu_si256(scales + 1));
+    PF_UNROLL for (int m = 0; m < M; ++m) {
+      __m512 s = broadcast_float(x + 4 * m);
+      acc[r][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][m]), _mm512_mul_ps(d, s), acc[r][m]);
+      if constexpr (is_int4(F))
+        acc[r][m] = _mm512_fmadd_ps(min, broadcast_float(x + 4 * (M + m)), acc[r][m]);
+    }
+  }
+}
+
+template <WeightFormat F, bool kFew, int R, int M>
+inline void gemm_int(const GemmArgs& a) {
+  constexpr int64_t kLast = step_bytes(F) - n_blocks(F) * block_bytes(F);
+  constexpr bool kWide = n_blocks(F) > 1;
+  // Sums of few rows would wait for each other through a long step: they get some more.
+  constexpr int C = !kWide || R > 1 ? 1 : M == 1 ? 4 : M <= 8 ? 2 : 1;
   __m512 acc[R][M];
   clear<R, M>(acc);
   const std::byte *w = a.weights, *x = a.rows;
-  for (int64_t k = 0; k < a.n_steps; ++k, w += kStep, x += 40 * M) {
-    PF_UNROLL for (int r = 0; r < R; ++r) ask_group<kFew, R>(w + r * a.tile_bytes, kStep);
-    __m512i sum[R][M];
+  for (int64_t k = 0; k < a.n_steps; ++k, w += kLast, x += 8 * M) {
+    __m512i sum[C][R][M];
     PF_UNROLL for (int m = 0; m < M; ++m) {
       __m512i start = _mm512_setzero_si512();
-      if constexpr (!kFour) start = broadcast(x + (9 * M + m) * 4);
-      PF_UNROLL for (int r = 0; r < R; ++r) sum[r][m] = start;
+      if constexpr (!is_int4(F)) start = broadcast(x + (9 * M + m) * 4);
+      PF_UNROLL for (int c = 0; c < C; ++c) PF_UNROLL for (int r = 0; r < R; ++r) sum[c][r][m] =
+          start;
     }
-    PF_UNROLL for (int q = 0; q < 8; q += 2) {
-      __m512i first[R], second[R];
-      PF_UNROLL for (int r = 0; r < R; ++r) {
-        const std::byte* tile = w + r * a.tile_bytes;
-        if constexpr (kFour) {
-          __m512i v = _mm512_loadu_si512(tile + q * 32);
-          first[r] = _mm512_and_si512(v, low);
-          second[r] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-        } else {
-          first[r] = _mm512_loadu_si512(tile + q * 64);
-          second[r] = _mm512_loadu_si512(tile + q * 64 + 64);
-        }
-      }
-      PF_UNROLL for (int m = 0; m < M; ++m) {
-        __m512i x0 = broadcast(x + (q * M + m) * 4), x1 = broadcast(x + ((q + 1) * M + m) * 4);
-        PF_UNROLL for (int r = 0; r < R; ++r) {
-          sum[r][m] = _mm512_dpbusd_epi32(sum[r][m], first[r], x0);
-          sum[r][m] = _mm512_dpbusd_epi32(sum[r][m], second[r], x1);
-        }
-      }
+    for (int64_t b = 0; b < n_blocks(F); ++b, w += block_bytes(F), x += kGroup * M) {
+      PF_UNROLL for (int r = 0; r < R; ++r)
+          ask_tile<kFew, R>(w + r * a.tile_bytes, block_bytes(F) + (kWide ? 0 : kLast));
+      add_block<F, C, R, M>(w, a.tile_bytes, x, sum);
     }
-    PF_UNROLL for (int r = 0; r < R; ++r) {
-      const std::byte* scales = w + r * a.tile_bytes + (kFour ? 256 : 512);
-      __m512 d = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
-      __m512 min = _mm512_setzero_ps();
-      if constexpr (kFour)
-        min = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales + 32)));
-      PF_UNROLL for (int m = 0; m < M; ++m) {
-        __m512 s = broadcast_float(x + (8 * M + m) * 4);
-        acc[r][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][m]), _mm512_mul_ps(d, s), acc[r][m]);
-        if constexpr (kFour) {
-          __m512 total = broadcast_float(x + (9 * M + m) * 4);
-          acc[r][m] = _mm512_fmadd_ps(min, total, acc[r][m]);
-        }
-      }
-    }
+    if constexpr (kWide && !kFew)
+      PF_UNROLL for (int r = 0; r < R; ++r) ask_tile<kFew, R>(w + r * a.tile_bytes, kLast);
+    PF_UNROLL for (int c = 1; c < C; ++c) PF_UNROLL for (int r = 0; r < R; ++r)
+        PF_UNROLL for (int m = 0; m < M; ++m) sum[0][r][m] =
+            _mm512_add_epi32(sum[0][r][m], sum[c][r][m]);
+    add_scaled<F, R, M>(w, a.tile_bytes, x, sum[0], acc);
   }
   store<R, M>(acc, a);
 }
 
-template <bool kFour, int R, int M>
+template <WeightFormat F, int R, int M>
 void gemm_int(const GemmArgs& a) {
-  if constexpr (R == 1 && M <= (kFour ? kFewSmallRowsInt4 : kFewSmallRowsInt8))
-    if (M <= kFewRowsInt || a.n_steps * 40 * M <= kSmallRowsIntBytes)
-      return gemm_int<kFour, true, R, M>(a);
-  gemm_int<kFour, false, R, M>(a);
+  if constexpr (R == 1 && M <= (is_int4(F) ? kFewSmallRowsInt4 : kFewSmallRowsInt8))
+    if (M <= kFewRowsInt || a.n_steps * row_step_bytes(F) * M <= kSmallRowsIntBytes)
+      return gemm_int<F, true, R, M>(a);
+  gemm_int<F, false, R, M>(a);
 }
 
 template <WeightFormat F, int R, int M>
 constexpr GemmKernel gemm_or_null() {
-  if constexpr (F == WeightFormat::kF32 || F == WeightFormat::kBf16) {
+  if constexpr (is_float(F)) {
     if constexpr (R * M + R + 1 <= 32) return gemm_float<F == WeightFormat::kBf16, R, M>;
   } else {
-    if constexpr (R == 1 || 2 * R * M + 2 * R + 4 <= 32)
-      return gemm_int<F == WeightFormat::kInt4, R, M>;
+    if constexpr (R == 1 || 2 * R * M + 2 * R + 4 <= 32) return gemm_int<F, R, M>;
   }
   return nullptr;  // past the registers; one tile always fits
 }

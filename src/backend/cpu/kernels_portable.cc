@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "backend/cpu/kernels.h"
@@ -39,21 +40,23 @@ void step_bf16(const std::byte* w, const std::byte* x, float (*acc)[16]) {
   }
 }
 
-// Integer dot products of one group are exact, so every instruction set agrees on them.
-template <int M, bool kFour>
+// Integer dot products of one step are exact, so every instruction set agrees on them.
+template <int M, WeightFormat F>
 void step_int(const std::byte* w, const std::byte* x, float (*acc)[16]) {
   const uint8_t* weights = reinterpret_cast<const uint8_t*>(w);
   const int8_t* rows = reinterpret_cast<const int8_t*>(x);
-  const std::byte* scales = w + (kFour ? 256 : 512);
+  constexpr bool kFour = is_int4(F);
+  constexpr int kQuads = step_width(F) / 4;
+  const std::byte* scales = w + n_blocks(F) * block_bytes(F);
   for (int m = 0; m < M; ++m) {
     float s, total;
     int32_t offset;
-    std::memcpy(&s, x + (8 * M + m) * 4, 4);
-    std::memcpy(&total, x + (9 * M + m) * 4, 4);
-    std::memcpy(&offset, x + (9 * M + m) * 4, 4);
+    std::memcpy(&s, x + (kQuads * M + m) * 4, 4);
+    std::memcpy(&total, x + ((kQuads + 1) * M + m) * 4, 4);
+    std::memcpy(&offset, x + ((kQuads + 1) * M + m) * 4, 4);
     for (int r = 0; r < kTileRows; ++r) {
       int32_t d = kFour ? 0 : offset;
-      for (int q = 0; q < 8; ++q)
+      for (int q = 0; q < kQuads; ++q)
         for (int b = 0; b < 4; ++b) {
           int32_t v = kFour ? weights[(q / 2) * 64 + r * 4 + b] >> (q % 2 * 4) & 15
                             : weights[q * 64 + r * 4 + b];
@@ -73,8 +76,8 @@ void gemm(const GemmArgs& a) {
     for (int64_t k = 0; k < a.n_steps; ++k, w += step_bytes(F), x += row_step_bytes(F) * M) {
       if constexpr (F == WeightFormat::kF32) step_f32<M>(w, x, acc);
       if constexpr (F == WeightFormat::kBf16) step_bf16<M>(w, x, acc);
-      if constexpr (F == WeightFormat::kInt8) step_int<M, false>(w, x, acc);
-      if constexpr (F == WeightFormat::kInt4) step_int<M, true>(w, x, acc);
+      if constexpr (F == WeightFormat::kInt8) step_int<M, F>(w, x, acc);
+      if constexpr (is_int4(F)) step_int<M, F>(w, x, acc);
     }
     for (int m = 0; m < M; ++m)
       for (int r = 0; r < kTileRows; ++r) {

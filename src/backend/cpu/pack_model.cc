@@ -56,25 +56,23 @@ void set_shape(const Model& model, const Model* embedding_of, const CpuOptions& 
 // Packs matrices behind each other in one stretch of memory.
 class MatrixRow {
  public:
-  MatrixRow(const Buffer& room, WeightFormat format, ThreadPool& pool)
-      : next_(room.as()), end_(next_ + room.bytes()), format_(format), pool_(pool) {}
+  MatrixRow(const Buffer& room, CpuOptions::Weights weights, ThreadPool& pool)
+      : next_(room.as()), end_(next_ + room.bytes()), weights_(weights), pool_(pool) {}
 
-  Status pack(std::initializer_list<const Tensor*> tensors, PackedMatrix* into) {
-    int64_t n = 0, k = (*tensors.begin())->cols();
-    for (const Tensor* t : tensors) n += t->rows();
-    const int64_t bytes = packed_matrix_bytes(format_, n, k);
-    check(bytes <= end_ - next_, "more matrices than memory was set aside for");
-    Result<PackedMatrix> packed =
-        pack_matrix(std::span(tensors.begin(), tensors.size()), format_, pool_, next_);
+  Status pack(std::initializer_list<const Tensor*> list, int int4_group, PackedMatrix* into) {
+    const std::span tensors(list.begin(), list.size());
+    const PackedShape shape = packed_shape_of(tensors, weights_, int4_group);
+    check(shape.bytes() <= end_ - next_, "more matrices than memory was set aside for");
+    Result<PackedMatrix> packed = pack_matrix(tensors, shape.format, pool_, next_);
     if (!packed.ok()) return packed.status();
     *into = packed.take();
-    next_ += bytes;
+    next_ += shape.bytes();
     return {};
   }
 
  private:
   std::byte *next_, *end_;
-  WeightFormat format_;
+  CpuOptions::Weights weights_;
   ThreadPool& pool_;
 };
 
@@ -82,13 +80,13 @@ class MatrixRow {
 
 Status pack_model(const Model& model, const Model* embedding_of, const CpuOptions& options,
                   ThreadPool& pool, CpuModel* out) {
-  const WeightFormat format = format_of(options.weights);
   set_shape(model, embedding_of, options, out);
   out->matrices =
-      Buffer(static_cast<size_t>(cpu_matrix_bytes(shape_of(model, embedding_of), format)));
-  MatrixRow matrices(out->matrices, format, pool);
+      Buffer(static_cast<size_t>(cpu_matrix_bytes(model, embedding_of, options.weights)));
+  MatrixRow matrices(out->matrices, options.weights, pool);
+  const int group = model.config.int4_group;
   if (model.takes_hidden())
-    if (Status s = matrices.pack({&model.fc}, &out->fc); !s.ok()) return s;
+    if (Status s = matrices.pack({&model.fc}, group, &out->fc); !s.ok()) return s;
   for (const LayerWeights& w : model.layers) {
     CpuLayer layer;
     layer.attention_norm = floats(w.attention_norm);
@@ -97,10 +95,10 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
       std::vector<float> b = floats(*bias);
       layer.qkv_bias.insert(layer.qkv_bias.end(), b.begin(), b.end());
     }
-    Status s = matrices.pack({&w.q, &w.k, &w.v}, &layer.qkv);
-    if (s.ok()) s = matrices.pack({&w.o}, &layer.o);
-    if (s.ok()) s = matrices.pack({&w.gate, &w.up}, &layer.gate_up);
-    if (s.ok()) s = matrices.pack({&w.down}, &layer.down);
+    Status s = matrices.pack({&w.q, &w.k, &w.v}, group, &layer.qkv);
+    if (s.ok()) s = matrices.pack({&w.o}, group, &layer.o);
+    if (s.ok()) s = matrices.pack({&w.gate, &w.up}, group, &layer.gate_up);
+    if (s.ok()) s = matrices.pack({&w.down}, group, &layer.down);
     if (!s.ok()) return s;
     out->layers.push_back(std::move(layer));
   }
@@ -108,7 +106,10 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
   out->embedding_norm = floats(model.embedding_norm);
   out->hidden_norm = floats(model.hidden_norm);
   out->fc_bias = floats(model.fc_bias);
-  if (Status s = matrices.pack({&head_of(model, embedding_of)}, &out->head); !s.ok()) return s;
+  if (Status s = matrices.pack({&head_of(model, embedding_of)},
+                               head_int4_group(model, embedding_of), &out->head);
+      !s.ok())
+    return s;
   const Model& embeds = model.shares_embedding ? *embedding_of : model;
   bool is_head = out->head.is_float() && head_is_embedding(model, embedding_of);
   if (!is_head) out->embedding = pack_embedding(embeds.embedding, out->f32, pool);

@@ -6,22 +6,17 @@
 #include <mutex>
 #include <vector>
 
+#include "base/check.h"
 #include "model/int4_rows.h"
 #include "model/quantize.h"
 
 namespace pf {
 namespace {
 
-// One quantised group of 32 weights of a row: w = d q + m.
-struct Group {
-  f16 d, m;
-  uint8_t q[kGroup];
-};
-
-void read_int8(const std::byte* block, Group* g) {
-  std::memcpy(&g->d, block, 2);
+void read_int8(const std::byte* block, uint8_t* q, f16* d) {
+  std::memcpy(d, block, 2);
   for (int i = 0; i < kGroup; ++i)
-    g->q[i] = static_cast<uint8_t>(static_cast<int8_t>(block[2 + i]) + 128);
+    q[i] = static_cast<uint8_t>(static_cast<int8_t>(block[2 + i]) + 128);
 }
 
 // Rows of several tensors under one count.
@@ -62,8 +57,10 @@ class Packer {
       words_.resize(static_cast<size_t>(kTileRows * out->n_steps));
     } else {
       values_.assign(static_cast<size_t>(kTileRows * width_), 0.0f);
-      groups_.resize(static_cast<size_t>(width_ / kGroup));
-      blocks_.resize(kTileRows * groups_.size() * 34);
+      numbers_.resize(static_cast<size_t>(width_));
+      scales_.resize(static_cast<size_t>(width_ / kGroup));
+      minimums_.resize(scales_.size());
+      blocks_.resize(kTileRows * scales_.size() * 34);
     }
   }
 
@@ -123,6 +120,14 @@ class Packer {
   // Rows [row, row + n) of a tensor to rows [r, r + n) of a tile. They are quantised together,
   // which fills the search's registers.
   Status pack_groups(const Tensor& t, int64_t row, int64_t n, std::byte* tile, int64_t r) {
+    if (out_->format == WeightFormat::kInt4Wide) {
+      for (int64_t i = 0; i < n; ++i) {
+        const Int4Row out{numbers_.data(), scales_.data(), minimums_.data()};
+        if (Status s = read_int4_row(t, row + i, 4 * kGroup, out); !s.ok()) return s;
+        write_row(tile, r + i);
+      }
+      return {};
+    }
     bool four = out_->format == WeightFormat::kInt4;
     const std::byte* blocks = t.data.data() + row * row_bytes(t.type, t.cols());
     TensorType type = t.type;
@@ -137,49 +142,53 @@ class Packer {
       blocks = blocks_.data();
     }
     for (int64_t i = 0; i < n; ++i, blocks += row_bytes(type, width_)) {
-      read_groups(type, blocks);
-      write_groups(tile, r + i);
+      read_row(type, blocks);
+      write_row(tile, r + i);
     }
     return {};
   }
 
-  void read_groups(TensorType type, const std::byte* blocks) {
+  // Of groups of 32.
+  void read_row(TensorType type, const std::byte* blocks) {
     int64_t bytes = block_shape(type).bytes;
-    for (size_t g = 0; g < groups_.size(); ++g) {
+    for (size_t g = 0; g < scales_.size(); ++g) {
       const std::byte* block = blocks + static_cast<int64_t>(g) * bytes;
+      uint8_t* numbers = &numbers_[g * kGroup];
       if (out_->format == WeightFormat::kInt4)
-        read_int4_block(block, type == TensorType::kQ4_1, groups_[g].q, &groups_[g].d,
-                        &groups_[g].m);
+        read_int4_block(block, type == TensorType::kQ4_1, numbers, &scales_[g], &minimums_[g]);
       else
-        read_int8(block, &groups_[g]);
+        read_int8(block, numbers, &scales_[g]);
     }
   }
 
-  void write_groups(std::byte* tile, int64_t r) {
-    bool four = out_->format == WeightFormat::kInt4;
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      std::byte* step = tile + static_cast<int64_t>(g) * step_bytes(out_->format);
-      const Group& group = groups_[g];
-      for (int q = 0; q < 8; ++q)
-        for (int b = 0; b < 4; ++b) {
-          std::byte v = std::byte{group.q[4 * q + b]};
-          if (four)
-            step[q / 2 * 64 + r * 4 + b] |= v << (q % 2 * 4);
-          else
-            step[q * 64 + r * 4 + b] = v;
-        }
-      std::byte* scales = step + (four ? 256 : 512);
-      std::memcpy(scales + 2 * r, &group.d, 2);
-      if (four) std::memcpy(scales + 32 + 2 * r, &group.m, 2);
+  // The row as it was read into row r of a tile.
+  void write_row(std::byte* tile, int64_t r) {
+    const WeightFormat format = out_->format;
+    const uint8_t* numbers = numbers_.data();
+    std::byte* lines = tile;
+    for (int64_t s = 0; s < out_->n_steps; ++s) {
+      for (int64_t b = 0; b < n_blocks(format); ++b, lines += block_bytes(format))
+        for (int q = 0; q < 8; ++q)
+          for (int i = 0; i < 4; ++i) {
+            std::byte v = std::byte{*numbers++};
+            if (is_int4(format))
+              lines[q / 2 * 64 + r * 4 + i] |= v << (q % 2 * 4);
+            else
+              lines[q * 64 + r * 4 + i] = v;
+          }
+      std::memcpy(lines + 2 * r, &scales_[static_cast<size_t>(s)], 2);
+      if (is_int4(format)) std::memcpy(lines + 32 + 2 * r, &minimums_[static_cast<size_t>(s)], 2);
+      lines += step_bytes(format) - n_blocks(format) * block_bytes(format);
     }
   }
 
   RowSource source_;
   PackedMatrix* out_;
-  int64_t width_ = 0;            // columns with their padding
-  std::vector<float> values_;    // one row, or those of a tile to be quantised; padded with zeros
-  std::vector<uint32_t> words_;  // [16][steps]
-  std::vector<Group> groups_;
+  int64_t width_ = 0;             // columns with their padding
+  std::vector<float> values_;     // one row, or those of a tile to be quantised; padded with zeros
+  std::vector<uint32_t> words_;   // [16][steps]
+  std::vector<uint8_t> numbers_;  // one row of ints: w = scale * number + minimum
+  std::vector<f16> scales_, minimums_;  // [groups]
   std::vector<std::byte> blocks_;
 };
 
@@ -202,6 +211,8 @@ Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightF
   out.format = format;
   out.k = tensors[0]->cols();
   for (const Tensor* t : tensors) out.n += t->rows();
+  check(format != WeightFormat::kInt4Wide || int4_group_of(4 * kGroup, tensors) == 4 * kGroup,
+        "groups of 128 of weights that have none");
   out.n_tiles = (out.n + kTileRows - 1) / kTileRows;
   out.n_steps = n_steps_of(format, out.k);
   if (into == nullptr) out.own = Buffer(static_cast<size_t>(out.bytes()));

@@ -23,7 +23,7 @@ struct PackedMatrix {
 
   int64_t tile_bytes() const { return n_steps * step_bytes(format); }
   int64_t bytes() const { return n_tiles * tile_bytes(); }
-  bool is_float() const { return format == WeightFormat::kF32 || format == WeightFormat::kBf16; }
+  bool is_float() const { return pf::is_float(format); }
 
   // One row as floats [k]. Requires: is_float().
   void read_row(int64_t row, float* out) const;
@@ -39,9 +39,10 @@ inline int64_t packed_matrix_bytes(WeightFormat format, int64_t n, int64_t k) {
 }
 
 // Packs in parallel. Q4_0 and Q4_1 tensors enter kInt4, and Q8_0 tensors kInt8, with the very
-// numbers of the file; others are quantised from float. Refuses what cannot be quantised.
-// `into`: packed_matrix_bytes of zeroed room, aligned to 64, that outlive the matrix; null: it
-// takes memory of its own.
+// numbers of the file; others are quantised from float. Refuses what cannot be quantised, and
+// groups of 128 whose blocks have different scales. Requires of kInt4Wide: what int4_group_of asks
+// of 128. `into`: packed_matrix_bytes of zeroed room, aligned to 64, that outlive the matrix; null:
+// it takes memory of its own.
 Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightFormat format,
                                  ThreadPool& pool, std::byte* into = nullptr);
 

@@ -6,6 +6,7 @@ struct QueryBlock {
   const float* query[kQueryBlock];
   float* state[kQueryBlock];
   int64_t from[kQueryBlock], upto[kQueryBlock];
+  const void *const *next_keys, *const *next_values;  // as in AttendArgs, of this tile's groups
 };
 using Scores = float[kKeyTile];
 
@@ -32,13 +33,20 @@ inline void add_parts(const QueryBlock& b, const void* const* keys, int64_t d, L
   if constexpr (kPart + 1 < kParts<T>) add_parts<T, kPart + 1>(b, keys, d, sum);
 }
 
-// Dot products of Q queries with G groups of 16 keys: one sum each, d upward.
+// Dot products of Q queries with G groups of 16 keys, from group `at` on: one sum each, d upward.
 template <class T, int Q, int G>
-inline void score_groups(const QueryBlock& b, const void* const* keys, int64_t D, Scores* scores) {
+inline void score_groups(const QueryBlock& b, const void* const* keys, int64_t at, int64_t D,
+                         Scores* scores) {
   Lanes sum[Q][G];
   PF_UNROLL for (int q = 0; q < Q; ++q) PF_UNROLL for (int g = 0; g < G; ++g) sum[q][g] =
       splat(0.0f);
-  for (int64_t d = 0; d < D; d += kParts<T>) add_parts<T, 0>(b, keys, d, sum);
+  for (int64_t d = 0; d < D; d += kParts<T>) {
+    PF_UNROLL for (int g = 0; g < G; ++g) {  // a line each
+      __builtin_prefetch(static_cast<const T*>(b.next_keys[at + g]) + d * 16, 0, 2);
+      __builtin_prefetch(static_cast<const T*>(b.next_values[at + g]) + d * 16, 0, 2);
+    }
+    add_parts<T, 0>(b, keys, d, sum);
+  }
   if constexpr (kScaled<T>) {
     PF_UNROLL for (int g = 0; g < G; ++g) {
       Lanes scale = load_lanes(scales_of(keys[g], D));
@@ -53,6 +61,6 @@ template <class T, int Q, int G>
 inline void score_keys(const QueryBlock& b, const void* const* keys, int64_t n, int64_t D,
                        Scores* scores, int64_t at = 0) {
   for (; n - at >= G; at += G)
-    score_groups<T, Q, G>(b, keys + at, D, reinterpret_cast<Scores*>(&scores[0][0] + 16 * at));
+    score_groups<T, Q, G>(b, keys + at, at, D, reinterpret_cast<Scores*>(&scores[0][0] + 16 * at));
   if constexpr (G > 1) score_keys<T, Q, G - 1>(b, keys, n, D, scores, at);
 }

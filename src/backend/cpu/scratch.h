@@ -1,17 +1,35 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/packed_matrix.h"
 #include "backend/footprint.h"
 
 namespace pf {
 
+// kInt4 stands for both: of a width that has groups of 128, rows of activations in groups of 32
+// take more room.
 WeightFormat format_of(CpuOptions::Weights weights);
 
+// These tensors, of one width, as one packed matrix. int4_group: ModelConfig's of their file.
+struct PackedShape {
+  WeightFormat format;
+  int64_t n = 0, k = 0;
+  int64_t bytes() const { return packed_matrix_bytes(format, n, k); }
+};
+PackedShape packed_shape_of(std::span<const Tensor* const> tensors, CpuOptions::Weights weights,
+                            int int4_group);
+
+// Of the file that holds the head, which may be the target's.
+inline int head_int4_group(const Model& m, const Model* embedding_of) {
+  return (m.shares_head ? *embedding_of : m).config.int4_group;
+}
+
 // Bytes of a model's packed matrices: the one stretch of memory in which they stand.
-int64_t cpu_matrix_bytes(const ModelShape& model, WeightFormat format);
+int64_t cpu_matrix_bytes(const Model& model, const Model* embedding_of,
+                         CpuOptions::Weights weights);
 
 // Bytes of the buffers of a forward pass (CpuScratch has their meaning). `own_packed` is one
 // thread's; `total` has all threads' and attention's.

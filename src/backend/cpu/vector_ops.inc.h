@@ -33,24 +33,45 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   }
 }
 
-// One group of 32 values -> int8 with a scale: x ~ scale * q, |q| <= 127.
-inline void quantize_group(const float* x, int64_t n, bool four, int m, int M, std::byte* group) {
-  float v[kGroup], max = 0;
-  for (int i = 0; i < kGroup; ++i) v[i] = i < n ? x[i] : 0.0f;
-  for (int i = 0; i < kGroup; ++i) max = std::fabs(v[i]) > max ? std::fabs(v[i]) : max;
-  float scale = max / 127.0f, inverse = max > 0 ? 127.0f / max : 0.0f;
-  int8_t q[kGroup];
+// The values of one step -> int8 with a scale: x ~ scale * q, |q| <= 127. Where one is not finite
+// the scale is NaN, so that the row's products are.
+template <WeightFormat F>
+inline void quantize_step(const float* x, int64_t n, int m, int M, std::byte* step) {
+  constexpr int kWidth = step_width(F), kQuads = kWidth / 4;
+  float v[kWidth];
+  uint32_t most = 0;  // magnitudes stand in this order as integers too, NaN above all
+  for (int i = 0; i < kWidth; ++i) v[i] = i < n ? x[i] : 0.0f;
+  for (int i = 0; i < kWidth; ++i) {
+    uint32_t magnitude = std::bit_cast<uint32_t>(v[i]) & 0x7fffffffu;
+    most = magnitude > most ? magnitude : most;
+  }
+  float max = std::bit_cast<float>(most), scale = max / 127.0f;
+  if (most >= 0x7f800000u) {
+    scale = std::numeric_limits<float>::quiet_NaN();
+    for (float& each : v) each = 0;
+  }
+  float inverse = max >= 0x1p-100f ? 127.0f / max : 0.0f;  // below, 127 / max would overflow
+  int8_t q[kWidth];
   int32_t sum = 0;
-  for (int i = 0; i < kGroup; ++i) {
+  for (int i = 0; i < kWidth; ++i) {
     int32_t r = static_cast<int32_t>(v[i] * inverse + (v[i] < 0 ? -0.5f : 0.5f));
     sum += r;
     q[i] = static_cast<int8_t>(r);
   }
-  for (int l = 0; l < 8; ++l) std::memcpy(group + (l * M + m) * 4, q + 4 * l, 4);
-  std::memcpy(group + (8 * M + m) * 4, &scale, 4);
+  for (int l = 0; l < kQuads; ++l) std::memcpy(step + (l * M + m) * 4, q + 4 * l, 4);
+  std::memcpy(step + (kQuads * M + m) * 4, &scale, 4);
   float total = scale * static_cast<float>(sum);
   int32_t offset = -128 * sum;
-  std::memcpy(group + (9 * M + m) * 4, four ? static_cast<void*>(&total) : &offset, 4);
+  std::memcpy(step + ((kQuads + 1) * M + m) * 4, is_int4(F) ? static_cast<void*>(&total) : &offset,
+              4);
+}
+
+template <WeightFormat F>
+inline void quantize_steps(const float* x, int64_t n, int64_t n_steps, int m, int M,
+                           std::byte* chunk) {
+  for (int64_t s = 0; s < n_steps; ++s)
+    quantize_step<F>(x + s * step_width(F), n - s * step_width(F), m, M,
+                     chunk + s * row_step_bytes(F) * M);
 }
 
 // to_bf16 as a loop without branches.
@@ -83,11 +104,12 @@ void pack_row(WeightFormat format, const float* x, int64_t n, int64_t n_steps, i
     for (int64_t k = 0; k < n_steps; ++k) out[k * M + m] = x[k];
   } else if (format == WeightFormat::kBf16) {
     pack_bf16(x, n, n_steps, m, M, reinterpret_cast<uint32_t*>(chunk));
+  } else if (format == WeightFormat::kInt8) {
+    quantize_steps<WeightFormat::kInt8>(x, n, n_steps, m, M, chunk);
+  } else if (format == WeightFormat::kInt4) {
+    quantize_steps<WeightFormat::kInt4>(x, n, n_steps, m, M, chunk);
   } else {
-    int64_t bytes = row_step_bytes(format) * M;
-    for (int64_t g = 0; g < n_steps; ++g)
-      quantize_group(x + g * kGroup, n - g * kGroup, format == WeightFormat::kInt4, m, M,
-                     chunk + g * bytes);
+    quantize_steps<WeightFormat::kInt4Wide>(x, n, n_steps, m, M, chunk);
   }
 }
 
@@ -110,11 +132,11 @@ CpuKernels make_table(const char* name) {
   fill_gemm<WeightFormat::kBf16, 1, 1>(&k);
   fill_gemm<WeightFormat::kInt8, 1, 1>(&k);
   fill_gemm<WeightFormat::kInt4, 1, 1>(&k);
-  for (int f = 0; f < 4; ++f) {
-    bool is_float =
-        f == static_cast<int>(WeightFormat::kF32) || f == static_cast<int>(WeightFormat::kBf16);
-    k.few_rows[f] = is_float ? kFewFloat : kFewInt;
-    k.many_rows[f] = is_float ? kManyFloat : kManyInt;
+  fill_gemm<WeightFormat::kInt4Wide, 1, 1>(&k);
+  for (int f = 0; f < kFormats; ++f) {
+    bool floats = is_float(static_cast<WeightFormat>(f));
+    k.few_rows[f] = floats ? kFewFloat : kFewInt;
+    k.many_rows[f] = floats ? kManyFloat : kManyInt;
   }
   k.attend[static_cast<int>(KvType::kF32)] = attend<float>;
   k.attend[static_cast<int>(KvType::kBf16)] = attend<bf16>;

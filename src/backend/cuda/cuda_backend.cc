@@ -14,6 +14,8 @@
 namespace pf {
 namespace {
 
+constexpr int kLeastCapability = 8;  // what the kernels are compiled for, and later ones
+
 std::string device_name() {
   int device = 0;
   cudaDeviceProp properties{};
@@ -166,7 +168,7 @@ Result<std::unique_ptr<Backend>> make(const Model& model, const Model* embedding
   CudaModel<A> sent;
   if (Status s = upload_model(model, embedding_of, options, {}, pool, &sent); !s.ok()) return s;
   CudaOptions o = options;
-  if (o.prefill_gemm == CudaOptions::PrefillGemm::kOwn) {
+  if (!has_library(o)) {
     o.blas = nullptr;
   } else if (!o.blas) {
     Result<Blas> cublas = load_cublas();
@@ -218,9 +220,20 @@ int32_t n_cuda_devices(std::string* why_none) {
 
 Status check_cuda_devices(int32_t n) {
   const int32_t visible = n_cuda_devices();
-  if (n <= visible) return {};
-  return invalid("--tensor-parallel-size " + std::to_string(n) +
-                 ": CUDA devices visible: " + std::to_string(visible));
+  if (n > visible)
+    return invalid("--tensor-parallel-size " + std::to_string(n) +
+                   ": CUDA devices visible: " + std::to_string(visible));
+  for (int32_t d = 0; d < n; ++d) {
+    cudaDeviceProp p{};
+    cuda_check(cudaGetDeviceProperties(&p, d));
+    if (p.major >= kLeastCapability) continue;
+    return invalid("CUDA device " + std::to_string(d) + " (" + p.name +
+                   ") has compute capability " + std::to_string(p.major) + "." +
+                   std::to_string(p.minor) + ", the kernels need " +
+                   std::to_string(kLeastCapability) +
+                   ".0 or later (CUDA_VISIBLE_DEVICES chooses among several)");
+  }
+  return {};
 }
 
 int64_t cuda_free_bytes(int32_t n_devices) {
@@ -237,8 +250,10 @@ int64_t cuda_free_bytes(int32_t n_devices) {
   return static_cast<int64_t>(least);
 }
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
-                                                   const CudaOptions& options, ThreadPool& pool) {
+namespace {
+
+Result<std::unique_ptr<Backend>> make_or_throw(const Model& model, const Model* embedding_of,
+                                               const CudaOptions& options, ThreadPool& pool) {
   if (Status s = check_hidden(model, options); !s.ok()) return s;
   if (model.head_kind == HeadKind::kMedusa) return make_cuda_heads(model, options, pool);
   check(std::is_sorted(model.head_tokens.begin(), model.head_tokens.end()),
@@ -257,6 +272,27 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Mod
   return options.numbers == CudaOptions::Numbers::kF16
              ? make<f16>(model, embedding_of, options, pool)
              : make<bf16>(model, embedding_of, options, pool);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
+                                                   const CudaOptions& options, ThreadPool& pool) {
+  try {
+    return make_or_throw(model, embedding_of, options, pool);
+  } catch (const OutOfMemory& e) {  // whatever was taken has been given back
+    if (options.n_devices > 1) cuda_check(cudaSetDevice(0));
+    const std::string needed = std::to_string((e.bytes >> 20) + 1) + " MB more";
+    if (e.of_host)
+      return Status(Code::kUnavailable, "no " + needed +
+                                            " of pinned host memory: end what else uses it, or "
+                                            "raise the limit of locked memory (ulimit -l)");
+    return Status(Code::kUnavailable,
+                  "the CUDA device has no " + needed + " to give, " +
+                      std::to_string(cuda_free_bytes(options.n_devices) >> 20) +
+                      " MB are free once this model is gone again: end what else uses the device, "
+                      "or lower --gpu-memory-utilization, --kv-blocks or --max-model-len");
+  }
 }
 
 }  // namespace pf

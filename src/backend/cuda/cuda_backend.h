@@ -49,7 +49,7 @@ struct CudaOptions {
 // How many CUDA devices this process may use; 0 also where no driver is. `why_none` says which.
 int32_t n_cuda_devices(std::string* why_none = nullptr);
 
-// Whether there are so many: for devices that share a model.
+// Whether there are so many, and the first n can run the kernels (compute capability 8.0).
 Status check_cuda_devices(int32_t n);
 
 // Free memory of the present device, or the least that devices 0 .. n - 1 have; 0 without one.
@@ -58,7 +58,7 @@ int64_t cuda_free_bytes(int32_t n_devices = 1);
 // A model on the present CUDA device, or on the first n_devices. Everything is packed and sent when
 // it is made, with all threads of the pool; `model` and `pool` may go away afterwards.
 // `embedding_of` is the target whose embedding a draft uses, null else; such a model has one
-// device. Refuses shapes that the kernels do not serve or that the devices cannot share.
+// device. Refuses shapes that kernels do not serve or devices cannot share, and want of memory.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Model& model, const Model* embedding_of,
                                                    const CudaOptions& options, ThreadPool& pool);
 

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,12 +15,30 @@
 
 namespace pf {
 
+// There is no more memory. All of it is taken when a backend is made: make_cuda_backend, which
+// catches this, says so in a Status. Thrown later it ends the process as any other fault.
+struct OutOfMemory : std::bad_alloc {
+  OutOfMemory(size_t n, bool host) : bytes(n), of_host(host) {}
+  const char* what() const noexcept override { return "out of device or pinned host memory"; }
+  size_t bytes;  // asked for
+  bool of_host;
+};
+
+inline void check_taken(cudaError_t status, size_t bytes, bool of_host,
+                        std::source_location at = std::source_location::current()) {
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // not for the next call to find
+    throw OutOfMemory(bytes, of_host);
+  }
+  cuda_check(status, at);
+}
+
 // Bytes on the device, 256-byte aligned as cudaMalloc gives them. Move-only; contents undefined.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
   explicit DeviceMemory(size_t bytes) : bytes_(bytes) {
-    if (bytes > 0) cuda_check(cudaMalloc(&p_, bytes));
+    if (bytes > 0) check_taken(cudaMalloc(&p_, bytes), bytes, false);
   }
   DeviceMemory(DeviceMemory&& other) noexcept
       : p_(std::exchange(other.p_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -62,7 +82,7 @@ class PinnedMemory {
  public:
   PinnedMemory() = default;
   explicit PinnedMemory(size_t bytes) : bytes_(bytes) {
-    if (bytes > 0) cuda_check(cudaMallocHost(&p_, bytes));
+    if (bytes > 0) check_taken(cudaMallocHost(&p_, bytes), bytes, true);
   }
   PinnedMemory(PinnedMemory&& other) noexcept
       : p_(std::exchange(other.p_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -40,12 +40,14 @@ int64_t weight_bytes(const Model& model, const Tensor& head, const ModelShape& m
 
 int64_t forward_bytes(const ModelShape& m, const CudaOptions& o) {
   const int64_t T = n_max_rows(o), chunk = o.head_chunk_rows, parts = n_attention_parts(o);
-  const int64_t floats = T * (m.E + m.D + (keeps_qkv(o) ? m.qkv_width() : 0) + m.E) +
+  const int64_t picked = m.takes_hidden() ? m.E : 0;
+  const int64_t floats = T * (m.E + m.D + (keeps_qkv(o) ? m.qkv_width() : 0) + picked) +
                          parts * m.H * (m.D + 2) + chunk * m.head_rows;
   const int64_t halves =
       T * (m.E + 2 * m.H * m.D + (has_library(o) ? 3 : 1) * m.F + m.E) + chunk * m.E;
-  const int64_t counters = 1;
-  return static_cast<int64_t>(kForwardStaging) + 4 * (floats + counters) + 2 * halves;
+  const int64_t counters = 1 + parts * m.G * 2;
+  return static_cast<int64_t>(kForwardStaging) + 4 * (floats + counters) + 2 * halves +
+         (has_library(o) ? kBlasWorkspaceBytes : 0);
 }
 
 // States that a target keeps for a head, and what a head makes its rows of (but for the states
@@ -68,7 +70,7 @@ int64_t judge_bytes(const ModelShape& m, const CudaOptions& o) {
   const int64_t chunk = o.head_chunk_rows;
   const auto row = static_cast<int64_t>(sizeof(kernels::RowLaw) + sizeof(kernels::Accepted) +
                                         kMaxListedTop * sizeof(kernels::TokenValue));
-  return static_cast<int64_t>(kJudgeStaging) + chunk * (row + 4 * m.V);
+  return static_cast<int64_t>(kJudgeStaging + alignof(kernels::RowLaw)) + chunk * (row + 4 * m.V);
 }
 
 int64_t draft_bytes(const ModelShape& m, const CudaOptions& o) {

@@ -8,6 +8,7 @@
 #include "backend/cuda/passes.h"
 #include "kernels/add_partials.h"
 #include "kernels/gather_rows.h"
+#include "kernels/pass_ends.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope_kv_write.h"
 #include "kernels/silu_mul.h"
@@ -72,7 +73,8 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       gate_up_(has_library(o) ? max_rows_ * 2 * m.F : 0),
       part_values_(n_attention_parts(o) * m.H * m.D),
       part_states_(n_attention_parts(o) * m.H * 2),
-      picked_(max_rows_ * m.E),
+      tickets_(n_attention_parts(o) * m.G * 2),
+      picked_(m.takes_hidden() ? max_rows_ * m.E : 0),
       hidden_(max_rows_ * m.E),
       chosen_(chunk_rows_ * m.E),
       tap_layers_(o.tap_layers),
@@ -92,6 +94,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
   // Attention is planned for nodes that the draft may turn out not to have: it reads their queries.
   cuda_check(cudaMemsetAsync(queries_.data(), 0, queries_.bytes(), stream_));
   cuda_check(cudaMemsetAsync(counters_.data(), 0, counters_.bytes(), stream_));
+  cuda_check(cudaMemsetAsync(tickets_.data(), 0, tickets_.bytes(), stream_));
 }
 
 template <class A>
@@ -103,7 +106,7 @@ int64_t CudaForward<A>::scratch_bytes() const {
   for (const DeviceBuffer<A>* a :
        {&normed_, &queries_, &attended_, &gate_up_, &activated_, &hidden_, &chosen_, &kept_})
     total += a->bytes();
-  total += iota_.bytes() + counters_.bytes();
+  total += iota_.bytes() + counters_.bytes() + tickets_.bytes();
   for (const DeviceBuffer<int32_t>& rows : tap_rows_) total += rows.bytes();
   return static_cast<int64_t>(total) + head_input_.bytes();
 }
@@ -214,25 +217,30 @@ struct CudaForward<A>::Ops {
     kernels::rms_norm(y, x, {m.final_norm.data(), {m.E}}, m.epsilon, f.stream_);
   }
 
-  void embed() {
-    if (m.takes_hidden())
-      return f.head_input_.run(residual(), tokens, pass, staging, f.iota(pass.T),
-                               {f.hidden_.data(), f.picked_.data()});
-    kernels::gather_rows<A, float>(residual(),
-                                   View<const A, 2>{m.embedding.data(), {m.embedding_rows, m.E}},
-                                   {tokens, {pass.T}}, f.stream_);
-  }
-  void prepare_angles() {
-    kernels::rope_angles({f.angles_.data(), {pass.T, 2, m.D / 2}}, staging.view(pass.positions),
-                         {m.rope_inverse.data(), {m.D / 2}}, m.rope_factor, f.stream_);
+  void start() {
+    const View<float, 3> angles{f.angles_.data(), {pass.T, 2, m.D / 2}};
+    const View<const float, 1> inverse{m.rope_inverse.data(), {m.D / 2}};
+    if (!m.takes_hidden())
+      return kernels::start_pass<A>({.residual = residual(),
+                                     .normed = normed(),
+                                     .angles = angles,
+                                     .embedding = {m.embedding.data(), {m.embedding_rows, m.E}},
+                                     .tokens = {tokens, {pass.T}},
+                                     .positions = staging.view(pass.positions),
+                                     .norm = {layer_of(0).attention_norm.data(), {m.E}},
+                                     .inverse = inverse,
+                                     .epsilon = m.epsilon,
+                                     .rope_factor = m.rope_factor},
+                                    f.stream_);
+    f.head_input_.run(residual(), tokens, pass, staging, f.iota(pass.T),
+                      {f.hidden_.data(), f.picked_.data()});
+    kernels::rope_angles(angles, staging.view(pass.positions), inverse, m.rope_factor, f.stream_);
+    if (!m.reads_wide(0)) norm(layer_of(0).attention_norm);
   }
   void norm(const DeviceBuffer<float>& w) {
     if (w.size() == 0) return f.narrow_rows(normed(), residual());
     kernels::rms_norm(normed(), View<const float, 2>(residual()), {w.data(), {m.E}}, m.epsilon,
                       f.stream_);
-  }
-  void first_norm() {
-    if (!m.reads_wide(0)) norm(layer_of(0).attention_norm);
   }
   void make_queries(int64_t layer) {
     const CudaLayer<A>& w = layer_of(layer);
@@ -260,17 +268,14 @@ struct CudaForward<A>::Ops {
   void attend(int64_t layer) {
     const int64_t H = m.H, D = m.D;
     const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-    kernels::AttentionParts parts{f.part_values_.data(), f.part_states_.data(),
+    kernels::AttentionParts parts{f.part_values_.data(), f.part_states_.data(), f.tickets_.data(),
                                   f.part_states_.size() / (2 * H)};
-    for (const Pass::Attention& plan : pass.attention) {
-      const kernels::AttentionWork work = pass.work(plan, staging);
-      kernels::attention(parts, View<const A, 3>{f.queries_.data(), {pass.T, H, D}},
-                         f.plane_.layer(layer), work, m.sliding_window, scale, f.n_thread_blocks_,
-                         f.stream_);
-      kernels::attention_combine(View<A, 3>{f.attended_.data() + plan.first_row * H * D,
-                                            {plan.end_row - plan.first_row, H, D}},
-                                 parts, work, f.stream_);
-    }
+    for (const Pass::Attention& plan : pass.attention)
+      kernels::attention(View<A, 3>{f.attended_.data() + plan.first_row * H * D,
+                                    {plan.end_row - plan.first_row, H, D}},
+                         parts, View<const A, 3>{f.queries_.data(), {pass.T, H, D}},
+                         f.plane_.layer(layer), pass.work(plan, staging), m.sliding_window, scale,
+                         f.n_thread_blocks_, f.stream_);
   }
   const DeviceBuffer<float>& norm_behind(int64_t layer, LayerSum which) const {
     return which == LayerSum::kO ? layer_of(layer).ffn_norm : layer_of(layer + 1).attention_norm;
@@ -307,11 +312,15 @@ struct CudaForward<A>::Ops {
       kernels::silu_mul(y.rows(s.first, s.n), View<const A, 2>(gate_up), f.stream_);
     }
   }
-  void pick_logit_rows() {
-    kernels::gather_rows<float, float>(picked(), residual(), staging.view(pass.logit_rows),
-                                       f.stream_);
+  void norm_logit_rows() {
+    const View<A, 2> hidden = f.wide(f.hidden_, pass.R, m.E);
+    const View<const int32_t, 1> rows = staging.view(pass.logit_rows);
+    if (!m.takes_hidden())
+      return kernels::norm_picked_rows<A>(hidden, residual(), rows, {m.final_norm.data(), {m.E}},
+                                          m.epsilon, f.stream_);
+    kernels::gather_rows<float, float>(picked(), residual(), rows, f.stream_);
+    final_norm_to(hidden, picked());
   }
-  void final_norm() { final_norm_to(f.wide(f.hidden_, pass.R, m.E), picked()); }
   void keep_tap(int64_t layer) {
     if (!keep) return;
     const auto n = static_cast<int64_t>(f.tap_layers_.size());

@@ -111,9 +111,10 @@ class CudaForward {
   DeviceBuffer<A> activated_;           // [T, F]
   DeviceBuffer<A> gate_up_;             // [T, 2 F]: of a library's products
   DeviceBuffer<float> part_values_, part_states_;
-  DeviceBuffer<float> picked_;  // [T, E]: residual of the logit rows
-  DeviceBuffer<A> hidden_;      // [T, E]: the same, normed
-  DeviceBuffer<A> chosen_;      // [chunk, E]
+  DeviceBuffer<uint32_t> tickets_;  // as counters_
+  DeviceBuffer<float> picked_;      // [T, E]: residual of the logit rows; of a head
+  DeviceBuffer<A> hidden_;          // [T, E]: the same, normed
+  DeviceBuffer<A> chosen_;          // [chunk, E]
   const std::vector<int32_t> tap_layers_;
   const int64_t kept_width_;                     // E for each state that is kept; 0: none is
   DeviceBuffer<A> kept_;                         // [T, kept width]

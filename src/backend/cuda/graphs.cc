@@ -5,6 +5,15 @@
 #include "base/cuda.h"
 
 namespace pf {
+namespace {
+
+int64_t free_bytes() {
+  size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
+}  // namespace
 
 Graphs::~Graphs() {
   for (Entry& e : entries_)
@@ -48,10 +57,17 @@ void Graphs::end_capture(cudaStream_t stream, Entry* entry) {
         if (e.graph != nullptr && (oldest == nullptr || e.used < oldest->used)) oldest = &e;
       give_up(oldest, stream);
     }
-    cuda_check(cudaGraphInstantiate(&entry->graph, captured, 0));
-    n_nodes_ += entry->n_nodes;
+    make_executable(entry, captured, stream);
   }
   cuda_check(cudaGraphDestroy(captured));
+}
+
+void Graphs::make_executable(Entry* entry, cudaGraph_t captured, cudaStream_t stream) {
+  const int64_t before = free_bytes();
+  cuda_check(cudaGraphInstantiate(&entry->graph, captured, 0));
+  cuda_check(cudaGraphUpload(entry->graph, stream));  // else its first launch takes the memory
+  n_nodes_ += entry->n_nodes;
+  taken_bytes_ += before - free_bytes();
 }
 
 void Graphs::launch(const Entry& entry, cudaStream_t stream) {
@@ -61,7 +77,9 @@ void Graphs::launch(const Entry& entry, cudaStream_t stream) {
 void Graphs::give_up(Entry* entry, cudaStream_t stream) {
   if (entry->graph == nullptr) return;
   cuda_check(cudaStreamSynchronize(stream));  // it may be running
+  const int64_t before = free_bytes();
   cuda_check(cudaGraphExecDestroy(entry->graph));
+  taken_bytes_ -= free_bytes() - before;
   entry->graph = nullptr;
   n_nodes_ -= entry->n_nodes;
 }

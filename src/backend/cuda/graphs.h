@@ -57,6 +57,9 @@ class Graphs {
 
   int64_t n_nodes() const { return n_nodes_; }
   int64_t bytes() const { return max_nodes_ * kNodeBytes; }  // set aside
+  // What the driver has taken for them, by what was free before and behind each of its calls. Only
+  // as true as nobody else takes memory at that moment.
+  int64_t taken_bytes() const { return taken_bytes_; }
 
  private:
   struct Entry {
@@ -71,10 +74,11 @@ class Graphs {
   void begin_capture(cudaStream_t stream);
   void end_capture(cudaStream_t stream, Entry* entry);
   void launch(const Entry& entry, cudaStream_t stream);
+  void make_executable(Entry* entry, cudaGraph_t captured, cudaStream_t stream);
   void give_up(Entry* entry, cudaStream_t stream);
 
   const int64_t max_nodes_;
-  int64_t n_nodes_ = 0;
+  int64_t n_nodes_ = 0, taken_bytes_ = 0;
   uint64_t clock_ = 0;
   std::vector<Entry> entries_;
   std::array<std::array<const void*, 2>, 3> memory_ = {};  // by kind

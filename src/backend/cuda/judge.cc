@@ -7,7 +7,19 @@
 namespace pf {
 
 using kernels::Accepted;
+using kernels::RowLaw;
 using kernels::TokenValue;
+
+namespace {
+
+// Bytes of the answers in front of the laws.
+size_t laws_begin(int64_t n_jobs, int64_t n_rows, int32_t n_top) {
+  size_t n = static_cast<size_t>(n_jobs) * sizeof(Accepted) +
+             static_cast<size_t>(n_rows * n_top) * sizeof(TokenValue);
+  return (n + alignof(RowLaw) - 1) / alignof(RowLaw) * alignof(RowLaw);
+}
+
+}  // namespace
 
 CudaJudge::CudaJudge(int64_t vocabulary, const CudaOptions& options, Logits logits,
                      cudaStream_t stream)
@@ -16,18 +28,17 @@ CudaJudge::CudaJudge(int64_t vocabulary, const CudaOptions& options, Logits logi
       logits_(std::move(logits)),
       stream_(stream),
       staging_(kJudgeStaging),
-      laws_(chunk_rows_),
       residual_(chunk_rows_ * V_),
       answers_(static_cast<size_t>(chunk_rows_) *
-               (sizeof(Accepted) + kMaxListedTop * sizeof(TokenValue))),
+                   (sizeof(Accepted) + kMaxListedTop * sizeof(TokenValue) + sizeof(RowLaw)) +
+               alignof(RowLaw)),
       answers_host_(answers_.bytes()) {
   // Kernels write the places that an answer has; one copy fetches all.
   cuda_check(cudaMemsetAsync(answers_.as(), 0, answers_.bytes(), stream_));
 }
 
 int64_t CudaJudge::scratch_bytes() const {
-  return static_cast<int64_t>(staging_.bytes() + laws_.bytes() + residual_.bytes() + q_.bytes() +
-                              answers_.bytes());
+  return static_cast<int64_t>(staging_.bytes() + residual_.bytes() + q_.bytes() + answers_.bytes());
 }
 
 void CudaJudge::accept(const Batch& batch, std::span<const AcceptJob> jobs,
@@ -53,6 +64,7 @@ void CudaJudge::accept_chunk(const Batch& batch, std::span<const AcceptJob> jobs
   logit_rows_.clear();
   row_sequence_.clear();
   int32_t n_top = 0;
+  bool watched = false;
   for (const AcceptJob& job : jobs) {
     const Segment& s = batch.segments[static_cast<size_t>(job.segment)];
     const int32_t first = batch.first_logit_row(s), n = Batch::n_logit_rows(s);
@@ -61,18 +73,24 @@ void CudaJudge::accept_chunk(const Batch& batch, std::span<const AcceptJob> jobs
     row_sequence_.insert(row_sequence_.end(), static_cast<size_t>(n),
                          static_cast<int32_t>(job_trees_.size()));
     job_trees_.push_back(job.input.tree);
+    watched |= job.input.watched != 0;
     if (job.input.want_logprobs) n_top = std::max(n_top, job.input.n_top_logprobs);
   }
   check(n_top <= kMaxListedTop, "more likeliest tokens wanted than there is room for");
   trees_.assign(job_trees_);
   const auto n_rows = static_cast<int64_t>(logit_rows_.size());
   launch(n_rows, n_top);
-  fetch(static_cast<int64_t>(jobs.size()), n_rows, n_top);
+  fetch(watched, static_cast<int64_t>(jobs.size()), n_rows, n_top);
   const auto* accepted = reinterpret_cast<const Accepted*>(answers_host_.data());
   std::span top{reinterpret_cast<const TokenValue*>(accepted + jobs.size()),
                 static_cast<size_t>(n_rows * n_top)};
-  for (size_t j = 0; j < jobs.size(); ++j)
-    to_result(accepted[j], jobs[j].input, rules_.accept[j].first_row, top, n_top, V_, &results[j]);
+  const auto* laws = reinterpret_cast<const RowLaw*>(
+      answers_host_.data() + laws_begin(static_cast<int64_t>(jobs.size()), n_rows, n_top));
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    int32_t first = rules_.accept[j].first_row;
+    to_result(accepted[j], jobs[j].input, first, top, n_top, V_, &results[j]);
+    watched_of(jobs[j].input, laws + first, &results[j].argmax);
+  }
 }
 
 void CudaJudge::launch(int64_t n_rows, int32_t n_top) {
@@ -100,9 +118,10 @@ void CudaJudge::launch(int64_t n_rows, int32_t n_top) {
                             trees_.q_capacity};
   kernels::RuleLists lists{staging_.at(counts), staging_.at(biases), staging_.at(ends)};
   View<float, 2> logits = logits_(staging_.view(rows), logit_rows_);
-  View<kernels::RowLaw, 1> laws{laws_.data(), {n_rows}};
   auto* accepted = answers_.as<Accepted>();
   View<TokenValue, 2> top{reinterpret_cast<TokenValue*>(accepted + B), {n_rows, n_top}};
+  View<RowLaw, 1> laws{
+      reinterpret_cast<RowLaw*>(answers_.as<std::byte>() + laws_begin(B, n_rows, n_top)), {n_rows}};
   kernels::make_laws(laws, top, logits, staging_.view(sequence), staging_.view(sampling),
                      staging_.view(accept), lists, trees, stream_);
   kernels::accept({accepted, {B}}, {residual_.data(), {B, V_}}, {q_.data(), {B, trees_.q_capacity}},
@@ -110,9 +129,9 @@ void CudaJudge::launch(int64_t n_rows, int32_t n_top) {
                   stream_);
 }
 
-void CudaJudge::fetch(int64_t n_jobs, int64_t n_rows, int32_t n_top) {
-  size_t bytes = static_cast<size_t>(n_jobs) * sizeof(Accepted) +
-                 static_cast<size_t>(n_rows * n_top) * sizeof(TokenValue);
+void CudaJudge::fetch(bool laws, int64_t n_jobs, int64_t n_rows, int32_t n_top) {
+  size_t bytes =
+      laws_begin(n_jobs, n_rows, n_top) + static_cast<size_t>(laws ? n_rows : 0) * sizeof(RowLaw);
   cuda_check(
       cudaMemcpyAsync(answers_host_.data(), answers_.as(), bytes, cudaMemcpyDeviceToHost, stream_));
   cuda_check(cudaStreamSynchronize(stream_));

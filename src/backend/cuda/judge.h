@@ -32,8 +32,9 @@ class CudaJudge {
   void accept_chunk(const Batch& batch, std::span<const AcceptJob> jobs,
                     std::span<AcceptResult> results);
   void launch(int64_t n_rows, int32_t n_top);
-  // What came back, one copy: accepted [B], then top [rows, n_top].
-  void fetch(int64_t n_jobs, int64_t n_rows, int32_t n_top);
+  // Fetches what came back, one copy: accepted [B], top [rows, n_top] and, where a drafter watches
+  // nodes, the laws [rows].
+  void fetch(bool laws, int64_t n_jobs, int64_t n_rows, int32_t n_top);
 
   const int64_t V_;
   const int32_t chunk_rows_;
@@ -45,10 +46,9 @@ class CudaJudge {
   std::vector<const DraftTree*> job_trees_;
   std::vector<int32_t> logit_rows_, row_sequence_, known_;
   Staging staging_;
-  DeviceBuffer<kernels::RowLaw> laws_;   // [chunk]
   DeviceBuffer<float> residual_;         // [chunk, V]
   DeviceBuffer<kernels::TokenValue> q_;  // [chunk, q capacity]
-  DeviceMemory answers_;                 // accepted [chunk], top [chunk, kMaxListedTop]
+  DeviceMemory answers_;  // accepted [chunk], top [chunk, kMaxListedTop], laws [chunk]
   PinnedMemory answers_host_;
 };
 

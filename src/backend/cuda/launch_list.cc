@@ -40,7 +40,7 @@ void LaunchList::forward(const Batch& batch, int64_t n_layers, int64_t n_logit_r
   else
     begin_pass(batch, n, std::max(R, n_logit_rows));
   ++n_copies_;
-  capturing_ = padded > 0 && attention_.size() == 2;
+  capturing_ = padded > 0 && attention_.size() == 1;
   issue_pass(*this, n_layers > 0 ? n_layers : m_.L);
   capturing_ = false;
 }
@@ -54,11 +54,10 @@ void LaunchList::begin_pass(const Batch& batch, int64_t T, int64_t R) {
   attention_.clear();
   for (int32_t first = 0; first < batch.n_rows();) {
     const int32_t end = plan_.build(rows, first);
-    attention_.push_back(attention_cost(plan_, batch.n_rows(), m_.H, m_.G, m_.D,
-                                        kv_row_bytes(m_.D, options_.int8_kv), n_thread_blocks_));
-    // The last plan's combination sees the padding too.
+    // The last plan's rows are those of the padding too.
     const int64_t behind = end == batch.n_rows() ? T : end;
-    attention_.push_back(attention_combine_cost(plan_, behind - first, m_.H, m_.D));
+    attention_.push_back(attention_cost(plan_, batch.n_rows(), behind - first, m_.H, m_.G, m_.D,
+                                        kv_row_bytes(m_.D, options_.int8_kv), n_thread_blocks_));
     first = end;
   }
 }
@@ -69,9 +68,7 @@ LaunchCost LaunchList::product(int64_t T, Tensors tensors, OutputBytes out) cons
   return options_.int4 ? gemm_int4_cost(T, w, out) : gemm_fp16_cost(T, w.N, w.K, out);
 }
 
-void LaunchList::embed() { add(gather_rows_cost(T_, m_.E, 2, 4)); }
-void LaunchList::prepare_angles() { add(rope_angles_cost(T_, m_.D)); }
-void LaunchList::first_norm() { add(rms_norm_cost(T_, m_.E)); }
+void LaunchList::start() { add(start_pass_cost(T_, m_.E, m_.D)); }
 void LaunchList::make_queries(int64_t layer) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
   const int64_t row = kv_row_bytes(m_.D, options_.int8_kv);
@@ -88,11 +85,8 @@ void LaunchList::activate(int64_t layer) {
   const LayerWeights& w = model_.layers[static_cast<size_t>(layer)];
   add(product(T_, {&w.gate, &w.up}, {.written = 2 * T_ * m_.F}));
 }
-void LaunchList::pick_logit_rows() {
-  if (R_ > 0) add(gather_rows_cost(R_, m_.E, 4, 4));
-}
-void LaunchList::final_norm() {
-  if (R_ > 0) add(rms_norm_cost(R_, m_.E));
+void LaunchList::norm_logit_rows() {
+  if (R_ > 0) add(norm_picked_cost(R_, m_.E));
 }
 
 void LaunchList::add_product(int64_t layer, LayerSum which, bool norm_follows) {
@@ -164,7 +158,7 @@ void LaunchList::run_levels(int64_t padded) {
 void LaunchList::feed(int32_t depth, int64_t n) {
   jobs_.level(depth, &batch_, &hidden_);
   begin_pass(batch_, n, n);
-  fixed_ &= attention_.size() == 2;
+  fixed_ &= attention_.size() == 1;
   issue_pass(*this, n_layers_);
 }
 

@@ -45,15 +45,12 @@ class LaunchList {
   int64_t exchanged_bytes() const { return exchanged_bytes_; }
 
   // Operations of passes.h.
-  void embed();
-  void prepare_angles();
-  void first_norm();
+  void start();
   void make_queries(int64_t layer);
   void attend(int64_t layer);
   void add_product(int64_t layer, LayerSum which, bool norm_follows);
   void activate(int64_t layer);
-  void pick_logit_rows();
-  void final_norm();
+  void norm_logit_rows();
   void keep_tap(int64_t) {}
   void keep_last() {}
 

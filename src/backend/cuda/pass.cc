@@ -24,7 +24,8 @@ kernels::AttentionWork Pass::work(const Attention& plan, const Staging& staging)
           staging.at(plan.row_parts),
           staging.base<int32_t>(),
           staging.at(positions),
-          staging.at(masks)};
+          staging.at(masks),
+          plan.first_row};
 }
 
 void PassWriter::place(int64_t T, int64_t R, Staging* staging, Pass* pass) {

@@ -8,18 +8,16 @@ namespace pf {
 // and for whoever wants to know what would be issued without a device (LaunchList). An Ops has one
 // function per operation; each is one kernel but make_queries(), which is two where keys and values
 // are int8; add_product(), which is told whether a norm follows and needs a kernel for it beyond
-// kernels::kNormRows rows; attend(), which is two for each plan of attention;
+// kernels::kNormRows rows; attend(), which is one for each plan of attention;
 // keep_tap() and keep_last(), which are none but in a target that keeps states for a head (the one
-// in front of a layer, the one behind the last); and what a head over such states does in place of
-// embed() and of its first layer's norm.
+// in front of a layer, the one behind the last); and start() and norm_logit_rows() of a head over
+// such states, whose first layer reads something else and which keeps what it says.
 
 enum class LayerSum { kO, kDown };  // products that are added to the residual
 
 template <class Ops>
 void issue_begin(Ops& ops) {
-  ops.embed();
-  ops.prepare_angles();
-  ops.first_norm();
+  ops.start();
 }
 
 // The halves of a layer. The product that ends each is added to the residual stream, and the norm
@@ -41,8 +39,7 @@ void issue_ffn(Ops& ops, int64_t layer, bool is_last) {
 // The hidden states of the logit rows.
 template <class Ops>
 void issue_end(Ops& ops) {
-  ops.pick_logit_rows();
-  ops.final_norm();
+  ops.norm_logit_rows();
   ops.keep_last();
 }
 

@@ -86,6 +86,16 @@ void DeviceTreesOnHost::assign(std::span<const DraftTree* const> trees) {
   }
 }
 
+void watched_of(const AcceptInput& in, const kernels::RowLaw* laws, std::vector<int32_t>* out) {
+  out->clear();
+  if (in.watched == 0) return;
+  for (int32_t n = 0; n < in.tree->size(); ++n) {
+    const kernels::RowLaw& law = laws[n + 1];
+    bool told = in.watched >> n & 1 && law.state == kernels::RowState::kGood;
+    out->push_back(told ? law.argmax : -1);
+  }
+}
+
 void to_result(const kernels::Accepted& from, const AcceptInput& in, int32_t first_row,
                std::span<const kernels::TokenValue> top, int32_t n_top, int64_t vocabulary,
                AcceptResult* out) {

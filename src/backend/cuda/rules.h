@@ -40,4 +40,7 @@ void to_result(const kernels::Accepted& from, const AcceptInput& in, int32_t fir
                std::span<const kernels::TokenValue> top, int32_t n_top, int64_t vocabulary,
                AcceptResult* out);
 
+// AcceptResult::argmax, from the laws of a sequence's rows; empty where no node is watched.
+void watched_of(const AcceptInput& in, const kernels::RowLaw* laws, std::vector<int32_t>* out);
+
 }  // namespace pf
