@@ -49,7 +49,7 @@ void declare_quantize(CLI::App* app, Run* run) {
       ->check(CLI::IsMember({"q4_0", "q4_1", "q8_0"}).description(""));
   command
       ->add_option("--group-size", o->group_size,
-                   "Weights that share a scale: 128 saves memory on a GPU; 4 bits only [32]")
+                   "Weights that share a scale: 128 saves a seventh of the bytes; 4 bits only [32]")
       ->type_name("{32,128}")
       ->check(CLI::IsMember({32, 128}).description(""));
   command->add_option("--threads", o->threads, "0: one per CPU [0]")
