@@ -113,7 +113,8 @@ TEST_F(BenchProgram, GroupsOf128StandBesideBlocksOf32) {
     // Of widths 576 and 1536 the second has groups: 36 tiles of `down` in each of 30 layers.
     EXPECT_NEAR(line["MB by 32"].get<double>() - line["MB by 128"].get<double>(),
                 1e-6 * 30 * 36 * 12 * (4 * 320 - 1088), 1e-9);
-    EXPECT_GT(line["T(128)/T(32)"]["median"].get<double>(), 0.0) << line;
+    const Json& ratio = line["T(128)/T(32)"]["median"];
+    EXPECT_TRUE(ratio.is_null() || ratio.get<double>() > 0) << "null: no pair was steady " << line;
   }
 }
 
