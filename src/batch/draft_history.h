@@ -21,6 +21,7 @@ struct DraftHistory {
   float expected = 0, found = 0;  // levels kept, as the server's average foretold and as they were
   int32_t n_idle = 0;             // steps since this sequence last drafted
   int32_t n_trials = 0;           // rounds that a trial of the drafter still lasts
+  bool owes_probe = false;        // it was paid for, and so far the plane only caught up
 };
 
 }  // namespace pf

@@ -153,12 +153,21 @@ void DraftLength::plan_adaptive(const StepOutlook& outlook, std::span<DraftAsk> 
 }
 
 // Those who draft nothing are asked again, one level deep, the longest idle first, as far as the
-// savings reach.
+// savings reach. Where a plane lags far the step only catches up: the draft that was paid for comes
+// once that is done, else answers could end before it is paid for twice, each time anew.
 void DraftLength::probe(const StepOutlook& outlook, const DepthAnswer& chosen,
                         std::span<DraftAsk> asks) {
   idle_.clear();
-  for (size_t i = 0; i < asks.size(); ++i)
-    if (asks[i].depth == 0 && asks[i].max_depth > 0) idle_.push_back(i);
+  for (size_t i = 0; i < asks.size(); ++i) {
+    DraftAsk& ask = asks[i];
+    if (ask.depth > 0 || ask.max_depth <= 0) continue;
+    if (!ask.history->owes_probe) {
+      idle_.push_back(i);
+      continue;
+    }
+    ask.depth = 1;
+    ask.history->owes_probe = ask.lag > kInlineCatchupTokens;
+  }
   if (idle_.empty() || savings_ <= 0) return;
   auto longer = [&](size_t a, size_t b) {
     return asks[a].history->n_idle > asks[b].history->n_idle;
@@ -183,6 +192,7 @@ void DraftLength::probe(const StepOutlook& outlook, const DepthAnswer& chosen,
     savings_ -= price;
     rows += n_nodes;
     ask.depth = 1;
+    ask.history->owes_probe = ask.lag > kInlineCatchupTokens;
   }
 }
 

@@ -10,6 +10,8 @@
 #include <random>
 #include <string>
 
+#include "batch/plan.h"
+
 namespace pf {
 namespace {
 
@@ -173,6 +175,50 @@ TEST(DraftLength, LeavesZeroWhenAcceptanceReturns) {
   EXPECT_GT(simulation.run(0, 500).speed(), 0.98 * fixed_speed(machine, 0, 4, 0));
   simulation.run(0.9, 1000);
   EXPECT_GT(simulation.run(0.9, 500).speed(), 0.95 * fixed_speed(machine, 0.9, 4, 5));
+}
+
+// The machine stood still while the server measured passes of two and six rows at its start, and
+// every answer begins with a prompt that the draft has not read: reading it takes a step in which
+// nothing is drafted, and answers end before such a step could be paid for twice.
+TEST(DraftLength, AProbeThatHadToCatchUpStillDrafts) {
+  auto target = [](double rows) { return 1 + 0.05 * (rows - 1); };
+  DraftLength control({LengthRule::kAdaptive, 200, {0.06f}});
+  for (auto [rows, seconds] : {std::pair{1, 1.0}, {2, 4.0}, {6, 20.0}})
+    control.learn_target(rows, seconds);
+  control.learn_draft(0, 1, 0.06);
+  std::mt19937_64 random(3);
+  std::bernoulli_distribution is_right(0.6);
+  double tokens = 0, seconds = 0;
+  for (int answer = 0; answer < 400; ++answer) {
+    DraftHistory history;
+    int64_t lag = 150;
+    if (answer == 200) tokens = seconds = 0;
+    for (int i = 0; i < 96; ++i) {
+      DraftAsk ask{.history = &history, .match = 1000, .max_depth = kDeepest, .lag = lag};
+      control.plan({1, 1, 0, 512}, {&ask, 1});
+      const bool catches_up = ask.depth > 0 && lag > kInlineCatchupTokens;
+      const int32_t depth = catches_up ? 0 : ask.depth;
+      int32_t kept = 0;
+      while (kept < depth && is_right(random)) ++kept;
+      const double draft = catches_up ? 0.5 : 0.06 * depth;
+      std::vector<std::vector<int32_t>> passes(1, std::vector<int32_t>(depth, 1));
+      const double drafts[] = {draft};
+      DraftRound round{&history, 0, 1000, depth, kept};
+      control.learn({&round, 1}, {.n_rows = 1 + depth,
+                                  .n_sequences = 1,
+                                  .n_tokens = kept + 1,
+                                  .pure = !catches_up,
+                                  .target_seconds = target(1 + depth),
+                                  .total_seconds = target(1 + depth) + draft,
+                                  .draft_seconds = drafts,
+                                  .draft_passes = passes});
+      lag = ask.depth > 0 ? 0 : lag + 1;
+      tokens += kept + 1;
+      seconds += target(1 + depth) + draft;
+    }
+  }
+  // One level would give 1.6 tokens in 1.11 s.
+  EXPECT_GT(tokens / seconds, 1.4);
 }
 
 TEST(DraftLength, DraftsNothingUnderLoadAndReturnsWithItsEnd) {
