@@ -20,6 +20,11 @@ int refuse(const Status& status) {
   return kBadUsage;
 }
 
+// That a file can be written, if one is named.
+Status check_output(const char* flag, const std::string& path) {
+  return path.empty() ? Status() : check_can_write(path).within(flag);
+}
+
 constexpr const char* kModelHelp =
     "A model file or folder, or a shape with random weights: smollm2-135m, tinyllama-1.1b, tiny";
 
@@ -32,9 +37,7 @@ void Output::declare(CLI::App* command) {
   command->add_flag("--strict", strict, "Exit with 1 when a goal is missed")->group("Output");
 }
 
-Status Output::check() const {
-  return json.empty() ? Status() : check_can_write(json).within("--json");
-}
+Status Output::check() const { return check_output("--json", json); }
 
 int Output::finish(const Result<Report>& report) const {
   Status s = report.ok() ? report->write(json) : report.status();
@@ -109,8 +112,7 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
         k.probe_bytes = size_t{32} << 20;
       }
       if (Status s = o->output.check(); !s.ok()) return refuse(s);
-      if (!o->html.empty())
-        if (Status s = check_can_write(o->html).within("--html"); !s.ok()) return refuse(s);
+      if (Status s = check_output("--html", o->html); !s.ok()) return refuse(s);
       Result<Report> report = bench_kernels(k);
       if (report.ok()) {
         const Json all = report->json();
@@ -297,7 +299,7 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
   command->callback([o, run] {
     *run = [o] {
       Status s = o->output.check();
-      if (s.ok() && !o->serve.html.empty()) s = check_can_write(o->serve.html).within("--html");
+      if (s.ok()) s = check_output("--html", o->serve.html);
       return s.ok() ? o->output.finish(bench_serve(o->serve)) : refuse(s);
     };
   });

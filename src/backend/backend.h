@@ -59,6 +59,12 @@ struct ProposeJob {
   TokenCounts* counts = nullptr;  // restored on return
 
   bool is_chain() const { return widths.empty() && grown_levels == 0; }
+  // As deep as the draft may get.
+  int32_t n_levels() const {
+    return grown_levels > 0 ? grown_levels
+           : widths.empty() ? n_draft
+                            : static_cast<int32_t>(widths.size());
+  }
 };
 
 // A move of K and V between logical slots of one sequence (a tree's accepted path to the front).

@@ -109,9 +109,7 @@ void DraftLevels::grow_one(const ProposeJob& job, Growth* g, int32_t depth, Draf
   auto lists = [&](size_t i) -> const auto& { return top_[g->first_list + i]; };
   pf::grow_level(job, depth, g->open, lists, tree, &g->next);
   std::swap(g->open, g->next);
-  size_t depths = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
-  g->complete =
-      g->open.empty() || tree->size() >= job.n_draft || static_cast<size_t>(depth) >= depths;
+  g->complete = g->open.empty() || tree->size() >= job.n_draft || depth >= job.n_levels();
 }
 
 void DraftLevels::grow_best(const ProposeJob& job, Growth* g, DraftTree* tree) const {

@@ -22,10 +22,7 @@ namespace pf {
 // Levels that a job asks of the heads.
 inline int32_t head_levels(const ProposeJob& job, int32_t n_heads) {
   if (job.n_draft <= 0) return 0;
-  int32_t levels = job.grown_levels > 0 ? job.grown_levels
-                   : job.widths.empty() ? job.n_draft
-                                        : static_cast<int32_t>(job.widths.size());
-  return std::min(levels, n_heads);
+  return std::min(job.n_levels(), n_heads);
 }
 
 // Trees in the jobs' order, cleared first. lists [n_heads, jobs]: (token, logit) in any order;

@@ -16,17 +16,12 @@ std::string number(double x) {
   return out.str();
 }
 
-// Its own tensors say that its tokens are the target's.
-bool names_targets_tokens(const Model& draft) {
-  return draft.head_kind == HeadKind::kMedusa || draft.shares_embedding || draft.shares_head ||
-         !draft.head_tokens.empty();
-}
-
 // What is wrong with the draft's tokens; empty: nothing. Fills the vocabulary.
 std::string match_tokens(const Model& target, DraftModel* d) {
   using Tokens = DraftOption::Tokens;
   int64_t V = target.config.vocabulary_size, own = d->model.config.vocabulary_size;
-  bool by_target = names_targets_tokens(d->model);
+  bool by_target = d->model.head_kind == HeadKind::kMedusa || d->model.shares_embedding ||
+                   d->model.shares_head || !d->model.head_tokens.empty();
   switch (d->from.tokens) {
     case Tokens::kUnknown:
       if (by_target) return "";

@@ -272,13 +272,13 @@ TEST(Golden, TheShippedHeadSaysWhatItsReferenceSays) {
     job.params = &greedy;
     job.stop = &stop;
     DraftTree tree;
-    exact->propose({&job, 1}, {&tree, 1});
-    ASSERT_EQ(tree.size(), 10);
-    for (size_t i = 0; i < 10 && tree.tokens[i] == c["draft_tokens"][i]; ++i) ++same_exact;
-    shipped->propose({&job, 1}, {&tree, 1});
-    ASSERT_EQ(tree.size(), 10);
+    for (auto& [draft, same] :
+         {std::pair(exact.get(), &same_exact), {shipped.get(), &same_shipped}}) {
+      draft->propose({&job, 1}, {&tree, 1});
+      ASSERT_EQ(tree.size(), 10);
+      for (size_t i = 0; i < 10 && tree.tokens[i] == c["draft_tokens"][i]; ++i) ++*same;
+    }
     for (auto& entry : c["top5"][0]) first_among_five += entry[0] == tree.tokens[0];
-    for (size_t i = 0; i < 10 && tree.tokens[i] == c["draft_tokens"][i]; ++i) ++same_shipped;
   }
   EXPECT_EQ(same_exact, 60);
   EXPECT_EQ(first_among_five, 6);

@@ -10,6 +10,15 @@
 namespace pf {
 namespace {
 
+// What a backend took of the device, and says that it took, beside what was foretold.
+void expect_taken(const Model& model, const Model* embedding_of, const CudaOptions& o,
+                  int64_t bytes, const Backend& backend) {
+  const Footprint f = cuda_footprint(model, embedding_of, o);
+  EXPECT_EQ(bytes, f.weight_bytes + o.n_blocks * f.kv_block_bytes + f.scratch_bytes);
+  EXPECT_EQ(backend.info().scratch_bytes, f.scratch_bytes + f.graph_bytes);
+  EXPECT_EQ(backend.info().kv_bytes, o.n_blocks * f.kv_block_bytes);
+}
+
 TEST(CudaFootprint, IsTheMemoryThatTheBackendTakes) {
   TinyShape plain = cuda_shape(), other = cuda_shape();
   plain.bias = true;
@@ -30,12 +39,8 @@ TEST(CudaFootprint, IsTheMemoryThatTheBackendTakes) {
       const int64_t before = cuda_free_bytes();
       auto backend = make_cuda_backend(model, nullptr, o, pool);
       ASSERT_TRUE(backend.ok()) << backend.status().message();
-      const Footprint f = cuda_footprint(model, nullptr, o);
-      EXPECT_EQ(before - cuda_free_bytes(),
-                f.weight_bytes + o.n_blocks * f.kv_block_bytes + f.scratch_bytes);
-      EXPECT_EQ((*backend)->info().scratch_bytes, f.scratch_bytes + f.graph_bytes);
-      EXPECT_GT(f.graph_bytes, 0);
-      EXPECT_EQ((*backend)->info().kv_bytes, o.n_blocks * f.kv_block_bytes);
+      expect_taken(model, nullptr, o, before - cuda_free_bytes(), **backend);
+      EXPECT_GT(cuda_footprint(model, nullptr, o).graph_bytes, 0);
     }
   const Model wide = wide_int4_model(TensorType::kQ4_1, pool);
   CudaOptions o;
@@ -44,8 +49,7 @@ TEST(CudaFootprint, IsTheMemoryThatTheBackendTakes) {
   const int64_t before = cuda_free_bytes();
   auto backend = make_cuda_backend(wide, nullptr, o, pool);
   ASSERT_TRUE(backend.ok()) << backend.status().message();
-  const Footprint f = cuda_footprint(wide, nullptr, o);
-  EXPECT_EQ(before - cuda_free_bytes(), f.weight_bytes + 5 * f.kv_block_bytes + f.scratch_bytes);
+  expect_taken(wide, nullptr, o, before - cuda_free_bytes(), **backend);
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }
 
@@ -66,12 +70,9 @@ TEST(CudaFootprint, CountsTheWorkspaceOfALibrary) {
     o.blas = [workspace](const BlasProduct&, cudaStream_t) {};
     auto backend = make_cuda_backend(model, nullptr, o, pool);
     ASSERT_TRUE(backend.ok()) << backend.status().message();
-    const Footprint f = cuda_footprint(model, nullptr, o);
-    EXPECT_EQ(before - cuda_free_bytes(),
-              f.weight_bytes + o.n_blocks * f.kv_block_bytes + f.scratch_bytes);
-    EXPECT_EQ((*backend)->info().scratch_bytes, f.scratch_bytes + f.graph_bytes);
+    expect_taken(model, nullptr, o, before - cuda_free_bytes(), **backend);
     // Beside the workspace, floats [T, (4 + 2 2) 64] of qkv and bf16 [T, 2 96] of gate and up.
-    EXPECT_EQ(f.scratch_bytes - own.scratch_bytes,
+    EXPECT_EQ(cuda_footprint(model, nullptr, o).scratch_bytes - own.scratch_bytes,
               int4 ? 0 : (32 << 20) + 70 * (4 * 8 * 64 + 2 * 2 * 96));
   }
   EXPECT_TRUE(ptxvm::take_findings().empty());
@@ -90,18 +91,12 @@ TEST(CudaFootprint, IsWhatAHeadAndItsTargetTake) {
       o.n_blocks = 37;
       o.max_rows = 70;
       o.draft_top_n = 16;
-      auto expect_taken = [&](const Model& model, int64_t bytes, const Backend& backend) {
-        const Footprint f = cuda_footprint(model, &target, o);
-        EXPECT_EQ(bytes, f.weight_bytes + o.n_blocks * f.kv_block_bytes + f.scratch_bytes);
-        EXPECT_EQ(backend.info().scratch_bytes, f.scratch_bytes + f.graph_bytes);
-        EXPECT_EQ(backend.info().kv_bytes, o.n_blocks * f.kv_block_bytes);
-      };
       o.keep_hidden = true;
       if (kind.kind == HeadKind::kEagle3) o.tap_layers = {0, 2};
       int64_t before = cuda_free_bytes();
       auto over = make_cuda_backend(target, nullptr, o, pool);
       ASSERT_TRUE(over.ok()) << over.status().message();
-      expect_taken(target, before - cuda_free_bytes(), **over);
+      expect_taken(target, nullptr, o, before - cuda_free_bytes(), **over);
       o.keep_hidden = false;
       o.tap_layers.clear();
       o.hidden_of = (*over)->hidden_states();
@@ -109,7 +104,7 @@ TEST(CudaFootprint, IsWhatAHeadAndItsTargetTake) {
       before = cuda_free_bytes();
       auto drafts = make_cuda_backend(head, &target, o, pool);
       ASSERT_TRUE(drafts.ok()) << drafts.status().message();
-      expect_taken(head, before - cuda_free_bytes(), **drafts);
+      expect_taken(head, &target, o, before - cuda_free_bytes(), **drafts);
     }
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }

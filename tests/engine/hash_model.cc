@@ -202,9 +202,8 @@ void HashBackend::propose_one(const ProposeJob& job, DraftTree* tree) {
   std::vector<int32_t> open = {DraftTree::kRoot};
   if (job.grown_levels > 0 && job.n_draft > 0) return propose_grown(job, tree);
   // Rules may leave a level fewer children than its width: then the levels end before the nodes do.
-  const size_t levels = job.widths.empty() ? static_cast<size_t>(job.n_draft) : job.widths.size();
-  for (int32_t depth = 0;
-       depth == 0 || (tree->size() < job.n_draft && static_cast<size_t>(depth) < levels); ++depth) {
+  for (int32_t depth = 0; depth == 0 || (tree->size() < job.n_draft && depth < job.n_levels());
+       ++depth) {
     feed(job, *tree, static_cast<size_t>(depth));
     if (job.n_draft == 0) return;
     int32_t width = job.widths.empty() ? 1 : job.widths[static_cast<size_t>(depth)];

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "sampling/accept.h"
+#include "sampling/siblings.h"
 #include "support/chi_square.h"
 
 namespace pf {
@@ -36,27 +37,6 @@ std::vector<TokenProbability> entries(const std::vector<double>& q) {
   for (int t = 0; t < kV; ++t)
     if (q[t] > 0) e.push_back({t, static_cast<float>(q[t])});
   return e;
-}
-int32_t pick(const std::vector<TokenProbability>& q, double u) {
-  double left = u;
-  for (auto& e : q)
-    if ((left -= e.probability) < 0) return e.token;
-  return q.back().token;
-}
-
-// Adds `n` children of `parent` drawn from q without replacement.
-void add_siblings(DraftTree* tree, int32_t parent, std::vector<TokenProbability> q, int n,
-                  NoiseKey key, int64_t position) {
-  int32_t first = static_cast<int32_t>(tree->q_entries.size());
-  tree->q_entries.insert(tree->q_entries.end(), q.begin(), q.end());
-  for (int i = 0; i < n && !q.empty(); ++i) {
-    int32_t x = pick(q, noise_uniform(key, position, Purpose::kDraft, static_cast<uint32_t>(i)));
-    tree->add(x, parent, first, 1);
-    std::erase_if(q, [&](auto& e) { return e.token == x; });
-    double total = 0;
-    for (auto& e : q) total += e.probability;
-    for (auto& e : q) e.probability = static_cast<float>(e.probability / total);
-  }
 }
 
 // Draws two tokens per round with `propose` and compares the joint histogram with p(a) p(b | a).

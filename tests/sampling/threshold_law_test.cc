@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sampling/accept.h"
+#include "sampling/siblings.h"
 #include "support/chi_square.h"
 
 namespace pf {
@@ -34,22 +35,13 @@ Outcome outcome_of(AcceptPolicy policy, int n) {
   SamplingParams params;
   params.temperature = 1;
   StopParams stop;
+  std::vector<TokenProbability> proposal;
+  for (size_t t = 0; t < kDraft.size(); ++t)
+    if (kDraft[t] > 0) proposal.push_back({static_cast<int32_t>(t), static_cast<float>(kDraft[t])});
   for (int i = 0; i < kDraws; ++i) {
     NoiseKey key{static_cast<uint64_t>(i) * 7919 + 1, 3};
     DraftTree tree;
-    for (size_t t = 0; t < kDraft.size(); ++t)
-      if (kDraft[t] > 0)
-        tree.q_entries.push_back({static_cast<int32_t>(t), static_cast<float>(kDraft[t])});
-    double left = 1;
-    std::vector<TokenProbability> q = tree.q_entries;
-    for (int c = 0; c < n; ++c) {
-      double u = left * noise_uniform(key, 10, Purpose::kDraft, static_cast<uint32_t>(c));
-      size_t at = 0;
-      while (at + 1 < q.size() && u >= q[at].probability) u -= q[at++].probability;
-      tree.add(q[at].token, -1, 0, q[at].probability);
-      left -= q[at].probability;
-      q.erase(q.begin() + static_cast<int64_t>(at));
-    }
+    add_siblings(&tree, DraftTree::kRoot, proposal, n, key, 10);
     std::vector<float> logits;
     for (int32_t r = -1; r < tree.size(); ++r)
       for (double p : kTarget) logits.push_back(static_cast<float>(std::log(p)));
