@@ -23,14 +23,14 @@ namespace {
 // How a stream of weights is asked for ahead of the arithmetic (measured on Zen 4). Few rows are
 // little work per line: the processor itself runs far ahead of them, and is only told in time, by
 // one line of several, which page comes next; a request for every line would stand in its way. Many
-// rows fill its window with arithmetic, so that it sees few lines ahead, and so do a few whose
-// packed activations crowd the first-level cache: there every line is asked for, from memory into
-// the second-level cache and, of floats, from there into the first. Several tiles at once are those
-// of a prompt, whose weights are in the cache but for the first rows.
+// rows fill its window with arithmetic, so that it sees few lines ahead, and so do some whose
+// packed activations and a tile overflow the first-level cache together: there every line is asked
+// for, from memory into the second-level cache and, of floats, from there into the first. Several
+// tiles at once are those of a prompt, whose weights are in the cache but for the first rows.
 constexpr int64_t kFewAheadBytes = 12 << 10, kManyAheadBytes = 16 << 10, kNearAheadBytes = 768;
 constexpr int64_t kTilesAheadBytes = 4 << 10;
-constexpr int kFewRowsFloat = 3, kFewRowsInt = 2;  // up to so many, always,
-constexpr int kFewSmallRowsFloat = 5, kFewSmallRowsInt8 = 5,
+constexpr int kFewRowsFloat = 4, kFewRowsInt = 2;  // up to so many, always,
+constexpr int kFewSmallRowsFloat = 6, kFewSmallRowsInt8 = 5,
               kFewSmallRowsInt4 = 3;  // or so many whose activations take no more than
 constexpr int64_t kSmallRowsFloatBytes = 8 << 10, kSmallRowsIntBytes = 4 << 10;
 
