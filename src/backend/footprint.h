@@ -14,6 +14,8 @@ struct Footprint {
   int64_t scratch_bytes = 0;     // of a step
   int64_t graph_bytes = 0;       // set aside for the driver: BackendInfo counts it as scratch
   int64_t collective_bytes = 0;  // set aside for what several devices exchange their sums with
+  // No memory: of the files' matrices, read while it is made (the options' `progress` counts them).
+  int64_t read_bytes = 0;
 };
 
 // The letters of a model (README), as both backends hold them.
@@ -37,6 +39,20 @@ inline const Tensor& head_of(const Model& m, const Model* embedding_of) {
   return (m.shares_head ? *embedding_of : m).head;
 }
 
+// The embedding, likewise.
+inline const Tensor& embedding_tensor_of(const Model& m, const Model* embedding_of) {
+  return (m.shares_embedding ? *embedding_of : m).embedding;
+}
+
+// What the file has of the layers' matrices and of fc.
+inline int64_t matrix_file_bytes(const Model& m) {
+  int64_t bytes = stored_bytes(m.fc);
+  for (const LayerWeights& w : m.layers)
+    for (const Tensor* t : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
+      bytes += stored_bytes(*t);
+  return bytes;
+}
+
 // Whether the rows of the head are those of the embedding, so that one copy serves for both. The
 // addresses alone do not tell: a Model of shapes has one for all its matrices.
 inline bool head_is_embedding(const Model& m, const Model* embedding_of) {
@@ -54,7 +70,7 @@ inline ModelShape shape_of(const Model& m, const Model* embedding_of) {
   s.V = m.head_tokens.empty() ? s.head_rows
         : embedding_of        ? embedding_of->config.vocabulary_size
                               : c.n_tokens;
-  s.embedding_rows = (m.shares_embedding ? *embedding_of : m).embedding.rows();
+  s.embedding_rows = embedding_tensor_of(m, embedding_of).rows();
   s.head_kind = m.head_kind;
   s.hidden_width = m.hidden_width();
   return s;

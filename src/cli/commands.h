@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/progress.h"
 #include "base/status.h"
 #include "server/engine_port.h"
 #include "server/served_model.h"
@@ -40,6 +41,8 @@ struct Loaded {
   std::unique_ptr<Engine> engine;
   ServedModel model;
 };
-Result<Loaded> load_engine_and_text(const Settings& settings, const Clock& clock);
+// `progress`: as load_engine's (engine/load.h).
+Result<Loaded> load_engine_and_text(const Settings& settings, const Clock& clock,
+                                    Progress* progress);
 
 }  // namespace pf

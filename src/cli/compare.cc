@@ -12,6 +12,7 @@
 #include "cli/compare_stats.h"
 #include "cli/config.h"
 #include "cli/draft_tokens.h"
+#include "cli/load_report.h"
 #include "cli/load_text.h"
 #include "cli/settle.h"
 #include "engine/device.h"
@@ -289,7 +290,11 @@ int compare(const CompareOptions& o, Config& config) {
   if (Status s = read_draft_tokens(text->tokenizer, &engine); !s.ok()) return fail(s);
   if (std::string w = device_warning(engine); !w.empty())
     std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
-  Result<EngineParts> parts = load_engine(engine);
+  Result<EngineParts> parts = [&] {
+    Progress progress;
+    LoadWatch watch(progress);
+    return load_engine(engine, &progress);
+  }();
   if (!parts.ok()) return fail(parts.status());
   Comparison comparison(o, parts.take(), text->tokenizer);
   Result<CompareReport> report = comparison.run(*prompts);

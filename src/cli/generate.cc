@@ -6,6 +6,7 @@
 #include "cli/config.h"
 #include "cli/generate_request.h"
 #include "cli/generate_stats.h"
+#include "cli/load_report.h"
 #include "cli/settle.h"
 #include "engine/device.h"
 #include "server/answer.h"
@@ -93,7 +94,11 @@ int generate(const GenerateOptions& o, Config& config) {
   Clock clock;
   if (std::string w = device_warning(config.settings().engine); !w.empty())
     std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
-  Result<Loaded> loaded = load_engine_and_text(config.settings(), clock);
+  Result<Loaded> loaded = [&] {
+    Progress progress;
+    LoadWatch watch(progress);
+    return load_engine_and_text(config.settings(), clock, &progress);
+  }();
   if (!loaded.ok()) return fail(loaded.status());
   loaded->engine->start();
   return run(o, *loaded, clock, *request);

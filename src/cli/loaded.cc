@@ -35,7 +35,8 @@ int fail(const Status& status) {
   return kUsage;
 }
 
-Result<Loaded> load_engine_and_text(const Settings& settings, const Clock& clock) {
+Result<Loaded> load_engine_and_text(const Settings& settings, const Clock& clock,
+                                    Progress* progress) {
   const EngineOptions& o = settings.engine;
   if (o.model.empty())
     return invalid("--model is not set; give a .gguf file or a folder with config.json");
@@ -44,7 +45,7 @@ Result<Loaded> load_engine_and_text(const Settings& settings, const Clock& clock
   if (!text.ok()) return text.status();
   EngineOptions with_tokens = o;
   if (Status s = read_draft_tokens(text->tokenizer, &with_tokens); !s.ok()) return s;
-  Result<std::unique_ptr<Engine>> engine = Engine::create(with_tokens, clock);
+  Result<std::unique_ptr<Engine>> engine = Engine::create(with_tokens, clock, progress);
   if (!engine.ok()) return engine.status();
   const EngineInfo& info = (*engine)->info();
   if (text->tokenizer.size() > info.vocabulary_size)

@@ -13,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/config.h"
+#include "cli/load_report.h"
 #include "cli/plan_flags.h"
 #include "cli/settle.h"
 #include "cli/stacks.h"
@@ -89,14 +90,27 @@ void quiet_grpc() {
 struct Loading {
   explicit Loading(const Settings& settings, const Clock& clock) {
     thread = std::thread([this, &settings, &clock] {
-      result.emplace(load_engine_and_text(settings, clock));
+      result.emplace(load_engine_and_text(settings, clock, &progress));
       done.store(true);
     });
   }
+  Progress progress;
   std::optional<Result<Loaded>> result;
   std::atomic<bool> done{false};
   std::thread thread;
 };
+
+// Says how far it is meanwhile. False: an end was asked for.
+bool wait_until_loaded(const sigset_t& set, const Settings& settings, const Loading& loading,
+                       const Clock& clock, const Server& server, Log& log) {
+  LoadReport report(loading.progress, settings.log_format == "json" ? nullptr : terminal(), log);
+  const int64_t began_us = clock.now_us();
+  while (!loading.done.load()) {
+    if (wait_for_end(set, 20) || server.drain_asked()) return false;
+    report.tick(1e-6 * static_cast<double>(clock.now_us() - began_us));
+  }
+  return true;
+}
 
 // Loading cannot be broken off, and a second signal does not wait.
 [[noreturn]] void end_at_once(Log& log) {
@@ -178,8 +192,8 @@ int serve(Config& config) {
   if (std::string w = device_warning(settings.engine); !w.empty()) log.warn(w);
   int64_t began_us = clock.now_us();
   Loading loading(settings, clock);
-  while (!loading.done.load())
-    if (wait_for_end(set, 20) || server.drain_asked()) server.set_not_serving(), end_at_once(log);
+  if (!wait_until_loaded(set, settings, loading, clock, server, log))
+    server.set_not_serving(), end_at_once(log);
   loading.thread.join();
   if (!loading.result->ok()) {
     dying_server.store(nullptr);

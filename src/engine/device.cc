@@ -25,6 +25,7 @@ CpuOptions cpu_options(const EngineOptions& options, const ResidentModel& r) {
   o.keep_hidden = r.keep_hidden;
   o.tap_layers = r.tap_layers;
   o.hidden_of = r.hidden_of;
+  o.progress = r.progress;
   return o;
 }
 
@@ -49,6 +50,7 @@ CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& r) {
   o.tap_layers = r.tap_layers;
   o.hidden_of = r.hidden_of;
   o.n_devices = r.n_devices;
+  o.progress = r.progress;
   if (options.prefill_gemm == "cublas") o.prefill_gemm = CudaOptions::PrefillGemm::kCublas;
   return o;
 }

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/footprint.h"
+#include "base/progress.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "engine/options.h"
@@ -54,9 +55,10 @@ struct ResidentModel {
   std::vector<int32_t> tap_layers = {};  // which (CpuOptions::tap_layers)
   HiddenStates hidden_of = {};           // a head's: of its target, once that is there
   Device device = Device::kCpu;
-  int32_t n_devices = 1;        // that share it
-  bool in_tables = true;        // it has a plane over the target's block tables
-  int32_t n_window_blocks = 0;  // that it has besides
+  int32_t n_devices = 1;         // that share it
+  bool in_tables = true;         // it has a plane over the target's block tables
+  int32_t n_window_blocks = 0;   // that it has besides
+  Progress* progress = nullptr;  // counts its Footprint::read_bytes, of all its devices
 };
 Result<std::unique_ptr<Backend>> make_backend(Device device, const EngineOptions& options,
                                               const ResidentModel& resident, ThreadPool& pool);

@@ -31,8 +31,9 @@ Engine::Engine(EngineParts parts, const Clock& clock)
       pool_(std::move(parts.pool)),
       step_(std::make_unique<Step>(std::move(parts.step), clock, &inbox_, &outbox_)) {}
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, const Clock& clock) {
-  Result<EngineParts> parts = load_engine(options);
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, const Clock& clock,
+                                               Progress* progress) {
+  Result<EngineParts> parts = load_engine(options, progress);
   if (!parts.ok()) return parts.status();
   return std::make_unique<Engine>(parts.take(), clock);
 }

@@ -9,6 +9,7 @@
 
 #include "base/bounded_queue.h"
 #include "base/clock.h"
+#include "base/progress.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "batch/request.h"
@@ -44,7 +45,9 @@ struct EngineInfo {
 class Engine {
  public:
   // Loads everything; errors say which file or flag is at fault. `clock` outlives the engine.
-  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, const Clock& clock);
+  // `progress`: as load_engine's (engine/load.h).
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, const Clock& clock,
+                                                Progress* progress = nullptr);
   // From parts that a test or a loader has put together.
   Engine(EngineParts parts, const Clock& clock);
   ~Engine();  // stops the thread; unfinished requests get no further event

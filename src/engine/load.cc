@@ -171,6 +171,16 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const OpenModels& 
   step->alpha = o.dynamic_alpha;
 }
 
+// Before the first of it is read: what `progress` will come to.
+void expect_all(const EngineOptions& o, const MemoryPlan& plan, const Model& target,
+                Progress* progress) {
+  int64_t bytes = stored_bytes(target);
+  for (const ResidentModel& r : plan.residents)
+    for (int32_t rank = 0; rank < r.n_devices; ++rank)
+      bytes += footprint(r.device, o, r, n_threads_of(o), rank).read_bytes;
+  progress->expect(bytes);
+}
+
 Result<MemoryPlan> plan_with(const EngineOptions& o, const OpenModels& models, int64_t bytes) {
   return plan_memory(o, {models.device, n_threads_of(o), bytes}, models.residents(o));
 }
@@ -204,7 +214,7 @@ Result<MemoryFigures> plan_engine(const EngineOptions& o) {
   return f;
 }
 
-Result<EngineParts> load_engine(const EngineOptions& o) {
+Result<EngineParts> load_engine(const EngineOptions& o, Progress* progress) {
   Result<Device> device = choose_device(o);
   if (!device.ok()) return device.status();
   Result<OpenModels> opened = open_models(o, *device, Content::kWeights);
@@ -212,11 +222,14 @@ Result<EngineParts> load_engine(const EngineOptions& o) {
   const OpenModels& models = *opened;
   Result<MemoryPlan> plan = plan_with(o, models, available_bytes(*device, o.tensor_parallel_size));
   if (!plan.ok()) return plan.status();
+  if (progress) expect_all(o, *plan, models.target, progress);
+  for (ResidentModel& r : plan->residents) r.progress = progress;
 
   EngineParts parts;
   parts.max_queue = o.max_queue;
   parts.pool = std::make_unique<ThreadPool>(n_threads_of(o));
-  if (Status s = check_finite(models.target, *parts.pool); !s.ok()) return s.within(o.model);
+  if (Status s = check_finite(models.target, *parts.pool, progress); !s.ok())
+    return s.within(o.model);
   Result<std::unique_ptr<Backend>> target =
       make_backend(*device, o, plan->residents[0], *parts.pool);
   if (!target.ok()) return target.status().within(o.model);

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "base/progress.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "engine/engine.h"
@@ -19,7 +20,10 @@ struct EngineParts {
 };
 
 // Opens the models, checks that they fit, takes all memory. Errors say what, where and what to do.
-Result<EngineParts> load_engine(const EngineOptions& options);
+// `progress`, which outlives this: bytes of the files that are gone through, drafts included; the
+// target's twice, since every weight is looked at before it is packed. Once loading is done, all
+// that was expected is done.
+Result<EngineParts> load_engine(const EngineOptions& options, Progress* progress = nullptr);
 
 // The memory plan that load_engine would follow; takes none of it. A plan that does not fit is an
 // answer, not an error.

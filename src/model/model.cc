@@ -93,7 +93,14 @@ Status check_stands_alone(const Model& model) {
                  ": it is a draft, give it as --draft");
 }
 
-Status check_finite(const Model& model, ThreadPool& pool) {
+int64_t stored_bytes(const Model& model) {
+  int64_t bytes = 0;
+  for (const Tensor* t : all_tensors(model)) bytes += stored_bytes(*t);
+  return bytes;
+}
+
+Status check_finite(const Model& model, ThreadPool& pool, Progress* progress) {
+  constexpr int64_t kAtOnce = 4 << 20;  // bytes between two counts
   std::vector<const Tensor*> tensors = all_tensors(model);
   // Threads take turns at tensors; the least index that failed is reported, so that the message
   // does not depend on timing.
@@ -101,7 +108,14 @@ Status check_finite(const Model& model, ThreadPool& pool) {
   pool.run([&](int) {
     for (size_t i; (i = next.fetch_add(1)) < tensors.size();) {
       const Tensor& t = *tensors[i];
-      if (rows_are_finite(t, 0, t.rows())) continue;
+      const int64_t each = row_bytes(t.type, t.cols()), n = std::max<int64_t>(1, kAtOnce / each);
+      bool finite = true;
+      for (int64_t r = 0; r < t.rows() && finite; r += n) {
+        const int64_t rows = std::min(n, t.rows() - r);
+        finite = rows_are_finite(t, r, rows);
+        if (progress) progress->add(rows * each);
+      }
+      if (finite) continue;
       size_t least = bad.load();
       while (i < least && !bad.compare_exchange_weak(least, i)) {
       }

@@ -8,6 +8,7 @@
 
 #include "base/address_range.h"
 #include "base/mapped_file.h"
+#include "base/progress.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "model/config.h"
@@ -127,8 +128,9 @@ Status check_stands_alone(const Model& model);
 
 // Looks at every weight (every scale, where quantised) with all threads of the pool; the message
 // names the first tensor with NaN or infinity. load_model looks at norms and biases only, since
-// this reads the whole file.
-Status check_finite(const Model& model, ThreadPool& pool);
+// this reads the whole file; `progress` counts its bytes, stored_bytes of them all.
+Status check_finite(const Model& model, ThreadPool& pool, Progress* progress = nullptr);
+int64_t stored_bytes(const Model& model);
 
 // Every tensor of the model once (a tied head is the embedding), in file order of the layers.
 std::vector<const Tensor*> all_tensors(const Model& model);

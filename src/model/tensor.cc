@@ -31,6 +31,10 @@ int64_t row_bytes(TensorType type, int64_t cols) {
   return cols / block.n_weights * block.bytes;
 }
 
+int64_t stored_bytes(const Tensor& t) {
+  return t.shape.empty() ? 0 : t.rows() * row_bytes(t.type, t.cols());
+}
+
 Result<int64_t> tensor_bytes(TensorType type, std::span<const int64_t> shape) {
   constexpr int64_t kMost = int64_t{1} << 62;
   BlockShape block = block_shape(type);

@@ -62,6 +62,8 @@ struct Tensor {
 
 // Requires: cols is a multiple of the type's block.
 int64_t row_bytes(TensorType type, int64_t cols);
+// Of all rows, from the shape alone. An empty tensor has none.
+int64_t stored_bytes(const Tensor& tensor);
 
 // Bytes of a tensor of this type and shape, or why there is no such tensor: a dimension below 1, a
 // row that is no whole number of blocks, a size past 2^62. Multiplies only after checking.

@@ -138,6 +138,16 @@ TEST(MedusaHeads, TakeTheMemoryThatWasForetold) {
   }
 }
 
+TEST(MedusaHeads, PackingCountsWhatTheFileHasOfTheMatrices) {
+  Progress progress;
+  Rig rig({.width = 64, .n_heads = 2, .n_blocks = 2});
+  rig.options.progress = &progress;
+  ThreadPool pool(2);
+  ASSERT_TRUE(make_cpu_backend(rig.model, nullptr, rig.options, pool).ok());
+  EXPECT_EQ(progress.done(), 4 * 2 * (2 * 64 * 64 + 101 * 64));  // F32; two heads
+  EXPECT_EQ(progress.done(), cpu_footprint(rig.model, nullptr, rig.options, 2).read_bytes);
+}
+
 TEST(MedusaHeads, RefuseStatesOfAnotherWidth) {
   Model m = tiny_medusa({});
   ThreadPool pool(1);

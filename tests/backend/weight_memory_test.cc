@@ -80,6 +80,37 @@ TEST(WeightMemory, GroupsOf128TakeTheRoomThatWasForetold) {
             static_cast<int64_t>(packed.matrices.bytes() + packed.embedding.bytes()));
 }
 
+TEST(WeightMemory, PackingCountsWhatTheFileHasOfTheMatrices) {
+  using Weights = CpuOptions::Weights;
+  // By hand: F32 matrices of 2 layers, q and o [96, 48] each way, k and v [32, 48], gate, up and
+  // down of 80 x 48; the embedding is the head [101, 48].
+  constexpr int64_t kLayers = 2 * 4 * 48 * (2 * 96 + 2 * 32 + 3 * 80), kEmbedding = 4 * 101 * 48;
+  const Model model = tiny_model({}), reduced = reduced_model({}, 3);
+  ThreadPool pool(2);
+  auto counted = [&](const Model& m, Weights weights) {
+    CpuOptions o;
+    Progress progress;
+    o.weights = weights;
+    o.progress = &progress;
+    progress.expect(cpu_footprint(m, nullptr, o, 2).read_bytes);
+    CpuModel out;
+    out.kernels = choose_kernels("");
+    EXPECT_TRUE(pack_model(m, nullptr, o, pool, &out).ok());
+    EXPECT_EQ(progress.done(), progress.total());
+    return progress.done();
+  };
+  // Packed as floats one copy serves for both; as ints both are read.
+  EXPECT_EQ(counted(model, Weights::kF32), kLayers + kEmbedding);
+  EXPECT_EQ(counted(model, Weights::kBf16), kLayers + kEmbedding);
+  EXPECT_EQ(counted(model, Weights::kInt8), kLayers + 2 * kEmbedding);
+  EXPECT_EQ(counted(model, Weights::kInt4), kLayers + 2 * kEmbedding);
+  // One layer, and every third token (1, 4, ... 100) in the head.
+  EXPECT_EQ(counted(reduced, Weights::kBf16), kLayers / 2 + kEmbedding + 4 * 34 * 48);
+  for (const TinyHead& kind :
+       {TinyHead{}, TinyHead{.kind = HeadKind::kEagle3, .n_states = 3, .every = 2}})
+    for (Weights weights : {Weights::kBf16, Weights::kInt4}) counted(tiny_head({}, kind), weights);
+}
+
 // Whether the kernel was asked for large pages at this address. Empty: it does not tell, or it was
 // built without them.
 std::string huge_flag_at(const std::byte* p) {

@@ -109,5 +109,36 @@ TEST(CudaFootprint, IsWhatAHeadAndItsTargetTake) {
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }
 
+TEST(CudaFootprint, SendingCountsWhatTheFileHasOfTheMatrices) {
+  const TinyShape shape = cuda_shape();
+  ThreadPool pool(2);
+  const Model target = bf16_model(shape),
+              head = tiny_head(shape, {.kind = HeadKind::kEagle3, .n_states = 1, .every = 2});
+  auto expect_counted = [&](const Model& model, const Model* embedding_of, CudaOptions o) {
+    Progress progress;
+    o.progress = &progress;
+    o.n_blocks = 5;
+    auto backend = make_cuda_backend(model, embedding_of, o, pool);
+    ASSERT_TRUE(backend.ok()) << backend.status().message();
+    EXPECT_EQ(progress.done(), cuda_footprint(model, embedding_of, o).read_bytes);
+    EXPECT_GT(progress.done(), 0);
+  };
+  CudaOptions o;
+  expect_counted(target, nullptr, o);
+  o.int4 = true;
+  expect_counted(target, nullptr, o);
+  o.int4 = false;
+  o.keep_hidden = true;
+  o.n_blocks = 5;
+  o.tap_layers = {1};
+  auto over = make_cuda_backend(target, nullptr, o, pool);
+  ASSERT_TRUE(over.ok()) << over.status().message();
+  o.keep_hidden = false;
+  o.tap_layers.clear();
+  o.hidden_of = (*over)->hidden_states();
+  expect_counted(head, &target, o);
+  EXPECT_TRUE(ptxvm::take_findings().empty());
+}
+
 }  // namespace
 }  // namespace pf

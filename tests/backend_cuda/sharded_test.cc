@@ -134,6 +134,8 @@ TEST(Sharded, FootprintsAreTheMemoryThatEachDeviceGives) {
       o.n_blocks = 37;
       o.max_rows = 70;
       o.max_context = 300'000;
+      Progress progress;
+      o.progress = &progress;
       const std::vector<int64_t> before = free_bytes(n);
       EXPECT_EQ(cuda_free_bytes(n), *std::min_element(before.begin(), before.end()));
       auto backend = make_cuda_backend(model, nullptr, o, pool);
@@ -144,7 +146,9 @@ TEST(Sharded, FootprintsAreTheMemoryThatEachDeviceGives) {
         EXPECT_EQ(before[static_cast<size_t>(rank)] - after[static_cast<size_t>(rank)],
                   f.weight_bytes + o.n_blocks * f.kv_block_bytes + f.scratch_bytes)
             << "rank " << rank << " of " << n;
+        progress.expect(f.read_bytes);
       }
+      EXPECT_EQ(progress.done(), progress.total());
       const Footprint f = cuda_footprint(model, nullptr, o);
       EXPECT_EQ((*backend)->info().scratch_bytes, f.scratch_bytes);
       EXPECT_EQ((*backend)->info().kv_bytes, o.n_blocks * f.kv_block_bytes);

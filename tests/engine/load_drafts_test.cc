@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cmath>
 #include <map>
+#include <thread>
 
 #include "engine/load.h"
+#include "model/model.h"
 #include "tests/model/files.h"
 
 namespace pf {
@@ -279,6 +283,59 @@ TEST(LoadDrafts, TheModelItselfAndItsFirstLayers) {
     Texts texts = expect_lossless(pair);
     EXPECT_GT(texts.accepted, 0);
   }
+}
+
+// Truth by hand: the tiny model in the file is F32 of 64 wide; its matrices are q, k, v, o, gate,
+// up and down of each layer, embedding and head.
+TEST(LoadProgress, CountsTheTargetTwiceAndTheDraftOnce) {
+  Pair pair(same(kV));
+  auto load = [&] {
+    Progress progress;
+    std::atomic<bool> loaded{false}, looks{false};
+    int64_t last = 0;
+    std::thread watch([&] {  // as whoever shows it: never back, never beyond the end
+      while (!loaded.load()) {
+        const int64_t done = progress.done(), total = progress.total();
+        EXPECT_GE(done, last);
+        EXPECT_LE(done, total);
+        last = done;
+        looks.store(true);
+        std::this_thread::yield();
+      }
+    });
+    while (!looks.load()) std::this_thread::yield();
+    Result<EngineParts> parts = load_engine(pair.options, &progress);
+    loaded.store(true);
+    watch.join();
+    EXPECT_TRUE(parts.ok()) << parts.status().message();
+    EXPECT_EQ(progress.done(), progress.total());
+    return progress.done();
+  };
+  Result<Model> model = load_model(pair.target.path());
+  ASSERT_TRUE(model.ok());
+  int64_t all = 0, matrices = 0;
+  for (const Tensor* t : all_tensors(*model)) {
+    all += static_cast<int64_t>(t->data.size());
+    if (t->shape.size() == 2) matrices += static_cast<int64_t>(t->data.size());
+  }
+  EXPECT_EQ(load(), all + 2 * matrices);
+  pair.options.speculation = {"off"};  // then the draft is not loaded
+  EXPECT_EQ(load(), all + matrices);
+}
+
+TEST(LoadProgress, ARefusedLoadLeavesItUnfinished) {
+  Pair pair(same(kV));
+  auto tensors = with_vocabulary(same(kV));
+  std::string& down = tensors["model.layers.1.mlp.down_proj.weight"].data;
+  const float nan = NAN;
+  down.replace(0, sizeof(nan), reinterpret_cast<const char*>(&nan), sizeof(nan));
+  pair.target.put("model.safetensors", test::safetensors(tensors));
+  Progress progress;
+  Result<EngineParts> parts = load_engine(pair.options, &progress);
+  ASSERT_FALSE(parts.ok());
+  EXPECT_THAT(parts.status().message(), HasSubstr("down_proj.weight' holds NaN or infinity"));
+  EXPECT_GT(progress.done(), 0);
+  EXPECT_LT(progress.done(), progress.total());
 }
 
 TEST(LoadDrafts, DraftsAreToldApartByName) {

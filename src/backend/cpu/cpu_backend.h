@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/footprint.h"
+#include "base/progress.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "base/view.h"
@@ -27,6 +28,7 @@ struct CpuOptions {
   // Which of them: the residual stream in front of these layers; empty: behind the final norm.
   std::vector<int32_t> tap_layers = {};
   HiddenStates hidden_of = {};       // a head's: those of its target, which outlives it
+  Progress* progress = nullptr;      // counts Footprint::read_bytes while the weights are packed
   const char* instruction_set = "";  // "portable", "avx2", "avx512"; "": the best there is
   // For tests: sees the residual stream [T, E] behind the embedding (layer -1) and each layer.
   std::function<void(int64_t layer, View<const float, 2>)> tap;

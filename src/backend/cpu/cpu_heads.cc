@@ -159,8 +159,11 @@ Footprint cpu_heads_footprint(const Model& model, const CpuOptions& o, int) {
   Footprint f;
   for (const MedusaHead& h : model.medusa) {
     f.weight_bytes += bytes(h.out);
-    for (const MedusaBlock& b : h.blocks)
+    f.read_bytes += stored_bytes(h.out);
+    for (const MedusaBlock& b : h.blocks) {
       f.weight_bytes += bytes(b.w) + E * static_cast<int64_t>(sizeof(float));
+      f.read_bytes += stored_bytes(b.w);
+    }
   }
   f.scratch_bytes = static_cast<int64_t>(sizes_of(model, o).total());
   return f;
@@ -176,7 +179,8 @@ Result<std::unique_ptr<Backend>> make_cpu_heads(const Model& model, const CpuOpt
   auto pack = [&](const Tensor& t, PackedMatrix* into) -> Status {
     const Tensor* one = &t;
     const PackedShape shape = packed_shape_of({&one, 1}, options.weights, model.config.int4_group);
-    Result<PackedMatrix> packed = pack_matrix({&one, 1}, shape.format, pool);
+    Result<PackedMatrix> packed =
+        pack_matrix({&one, 1}, shape.format, pool, nullptr, options.progress);
     if (!packed.ok()) return packed.status();
     *into = packed.take();
     return {};

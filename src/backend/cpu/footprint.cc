@@ -92,8 +92,11 @@ Footprint cpu_footprint(const Model& model, const Model* embedding_of, const Cpu
   const int64_t number_bytes = o.weights == CpuOptions::Weights::kF32 ? 4 : 2;
   Footprint f;
   f.weight_bytes = cpu_matrix_bytes(model, embedding_of, o.weights);
-  if (!is_float(format_of(o.weights)) || !head_is_embedding(model, embedding_of))
+  f.read_bytes = matrix_file_bytes(model) + stored_bytes(head_of(model, embedding_of));
+  if (!is_float(format_of(o.weights)) || !head_is_embedding(model, embedding_of)) {
     f.weight_bytes += m.embedding_rows * m.E * number_bytes;
+    f.read_bytes += stored_bytes(embedding_tensor_of(model, embedding_of));
+  }
   // Numbers, a scale for each row of int8, and the state that a head keeps.
   f.kv_block_bytes = m.L * 2 * m.G * o.block_tokens * (o.int8_kv ? m.D + 4 : m.D * number_bytes) +
                      static_cast<int64_t>(float_bytes(m.hidden_width));

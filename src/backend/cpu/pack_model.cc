@@ -13,14 +13,16 @@ std::vector<float> floats(const Tensor& t) {
   return v;
 }
 
-Buffer pack_embedding(const Tensor& t, bool f32, ThreadPool& pool) {
+Buffer pack_embedding(const Tensor& t, bool f32, ThreadPool& pool, Progress* progress) {
   int64_t n = t.rows(), width = t.cols();
   Buffer out(static_cast<size_t>(n * width * (f32 ? 4 : 2)));
   pool.run([&](int thread) {
     std::vector<float> row(static_cast<size_t>(width));
+    ProgressTally tally(progress);
     Range rows = split_range(n, 1, pool.size(), thread);
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       dequantize_rows(t, r, 1, row.data());
+      tally.add(row_bytes(t.type, width));
       for (int64_t i = 0; i < width; ++i) {
         if (f32)
           out.as<float>()[r * width + i] = row[static_cast<size_t>(i)];
@@ -56,14 +58,15 @@ void set_shape(const Model& model, const Model* embedding_of, const CpuOptions& 
 // Packs matrices behind each other in one stretch of memory.
 class MatrixRow {
  public:
-  MatrixRow(const Buffer& room, CpuOptions::Weights weights, ThreadPool& pool)
-      : next_(room.as()), end_(next_ + room.bytes()), weights_(weights), pool_(pool) {}
+  MatrixRow(const Buffer& room, const CpuOptions& options, ThreadPool& pool)
+      : next_(room.as()), end_(next_ + room.bytes()), options_(options), pool_(pool) {}
 
   Status pack(std::initializer_list<const Tensor*> list, int int4_group, PackedMatrix* into) {
     const std::span tensors(list.begin(), list.size());
-    const PackedShape shape = packed_shape_of(tensors, weights_, int4_group);
+    const PackedShape shape = packed_shape_of(tensors, options_.weights, int4_group);
     check(shape.bytes() <= end_ - next_, "more matrices than memory was set aside for");
-    Result<PackedMatrix> packed = pack_matrix(tensors, shape.format, pool_, next_);
+    Result<PackedMatrix> packed =
+        pack_matrix(tensors, shape.format, pool_, next_, options_.progress);
     if (!packed.ok()) return packed.status();
     *into = packed.take();
     next_ += shape.bytes();
@@ -72,7 +75,7 @@ class MatrixRow {
 
  private:
   std::byte *next_, *end_;
-  CpuOptions::Weights weights_;
+  const CpuOptions& options_;
   ThreadPool& pool_;
 };
 
@@ -83,7 +86,7 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
   set_shape(model, embedding_of, options, out);
   out->matrices =
       Buffer(static_cast<size_t>(cpu_matrix_bytes(model, embedding_of, options.weights)));
-  MatrixRow matrices(out->matrices, options.weights, pool);
+  MatrixRow matrices(out->matrices, options, pool);
   const int group = model.config.int4_group;
   if (model.takes_hidden())
     if (Status s = matrices.pack({&model.fc}, group, &out->fc); !s.ok()) return s;
@@ -112,7 +115,7 @@ Status pack_model(const Model& model, const Model* embedding_of, const CpuOption
     return s;
   const Model& embeds = model.shares_embedding ? *embedding_of : model;
   bool is_head = out->head.is_float() && head_is_embedding(model, embedding_of);
-  if (!is_head) out->embedding = pack_embedding(embeds.embedding, out->f32, pool);
+  if (!is_head) out->embedding = pack_embedding(embeds.embedding, out->f32, pool, options.progress);
   return {};
 }
 

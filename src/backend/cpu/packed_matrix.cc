@@ -50,7 +50,8 @@ void turn_4x4(const uint32_t* in, int64_t in_row, uint32_t* out) {
 
 class Packer {
  public:
-  Packer(const RowSource& source, PackedMatrix* out) : source_(source), out_(out) {
+  Packer(const RowSource& source, PackedMatrix* out, Progress* progress)
+      : source_(source), out_(out), tally_(progress) {
     width_ = out->n_steps * step_width(out->format);
     if (out->is_float()) {
       values_.assign(static_cast<size_t>(width_), 0.0f);
@@ -71,6 +72,7 @@ class Packer {
       int64_t in_tensor = first + r;
       const Tensor* t = source_.find(&in_tensor);
       rows = std::min(n - r, t->rows() - in_tensor);
+      tally_.add(rows * row_bytes(t->type, t->cols()));
       if (out_->is_float()) {
         for (int64_t i = 0; i < rows; ++i) {
           dequantize_rows(*t, in_tensor + i, 1, values_.data());
@@ -184,6 +186,7 @@ class Packer {
 
   RowSource source_;
   PackedMatrix* out_;
+  ProgressTally tally_;
   int64_t width_ = 0;             // columns with their padding
   std::vector<float> values_;     // one row, or those of a tile to be quantised; padded with zeros
   std::vector<uint32_t> words_;   // [16][steps]
@@ -206,7 +209,7 @@ void PackedMatrix::read_row(int64_t row, float* out) const {
 }
 
 Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightFormat format,
-                                 ThreadPool& pool, std::byte* into) {
+                                 ThreadPool& pool, std::byte* into, Progress* progress) {
   PackedMatrix out;
   out.format = format;
   out.k = tensors[0]->cols();
@@ -220,7 +223,7 @@ Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightF
   Status bad;
   std::mutex mutex;
   pool.run([&](int thread) {
-    Packer packer({tensors}, &out);
+    Packer packer({tensors}, &out, progress);
     Range tiles = split_range(out.n_tiles, 1, pool.size(), thread);
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
       Status s = packer.pack_tile(tile);

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/buffer.h"
 #include "backend/cpu/kernels.h"
+#include "base/progress.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "model/tensor.h"
@@ -42,9 +43,10 @@ inline int64_t packed_matrix_bytes(WeightFormat format, int64_t n, int64_t k) {
 // numbers of the file; others are quantised from float. Refuses what cannot be quantised, and
 // groups of 128 whose blocks have different scales. Requires of kInt4Wide: what int4_group_of asks
 // of 128. `into`: packed_matrix_bytes of zeroed room, aligned to 64, that outlive the matrix; null:
-// it takes memory of its own.
+// it takes memory of its own. `progress` counts the bytes of the tensors that are read.
 Result<PackedMatrix> pack_matrix(std::span<const Tensor* const> tensors, WeightFormat format,
-                                 ThreadPool& pool, std::byte* into = nullptr);
+                                 ThreadPool& pool, std::byte* into = nullptr,
+                                 Progress* progress = nullptr);
 
 // Bytes of m activation rows of K columns, packed in chunks for a matrix of this format.
 inline int64_t packed_rows_bytes(WeightFormat format, int64_t n_steps, int64_t m) {

@@ -9,6 +9,7 @@
 #include "backend/cuda/blas.h"
 #include "backend/cuda/collective.h"
 #include "backend/footprint.h"
+#include "base/progress.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "base/view.h"
@@ -39,7 +40,8 @@ struct CudaOptions {
   // prompt is cut into chunks; rows of decode and verification are the same as ever.
   enum class PrefillGemm { kOwn, kCublas };
   PrefillGemm prefill_gemm = PrefillGemm::kOwn;
-  Blas blas = nullptr;  // stands in for cuBLAS, which is loaded where there is none
+  Blas blas = nullptr;           // stands in for cuBLAS, which is loaded where there is none
+  Progress* progress = nullptr;  // counts Footprint::read_bytes of all ranks while weights are sent
   // Devices 0 .. n - 1 that share the model (shard.h), and what they exchange their sums with:
   // stands in for NCCL, which is loaded where there is none.
   int32_t n_devices = 1;

@@ -141,7 +141,7 @@ template <class A>
 Result<std::unique_ptr<Backend>> make(const Model& model, const CudaOptions& options,
                                       ThreadPool& pool) {
   CudaHeadStack<A> stack;
-  if (Status s = upload_heads(model, options.int4, pool, &stack); !s.ok()) return s;
+  if (Status s = upload_heads(model, options, pool, &stack); !s.ok()) return s;
   return std::unique_ptr<Backend>(std::make_unique<CudaHeads<A>>(std::move(stack), options));
 }
 

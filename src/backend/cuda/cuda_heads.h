@@ -20,7 +20,8 @@ struct CudaHeadStack {
 };
 
 template <class A>
-Status upload_heads(const Model& model, bool int4, ThreadPool& pool, CudaHeadStack<A>* out);
+Status upload_heads(const Model& model, const CudaOptions& options, ThreadPool& pool,
+                    CudaHeadStack<A>* out);
 
 // As make_cpu_heads (backend/cpu/cpu_heads.h), over states of a target on the same device, on its
 // stream.

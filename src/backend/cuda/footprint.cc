@@ -38,6 +38,11 @@ int64_t weight_bytes(const Model& model, const Tensor& head, const ModelShape& m
   return total + float_bytes({&model.final_norm}) + 2 * m.embedding_rows * m.E + matrix({&head});
 }
 
+// What the file has of those matrices.
+int64_t read_bytes(const Model& model, const Tensor& head, const Tensor& embedding) {
+  return matrix_file_bytes(model) + stored_bytes(head) + stored_bytes(embedding);
+}
+
 int64_t forward_bytes(const ModelShape& m, const CudaOptions& o) {
   const int64_t T = n_max_rows(o), chunk = o.head_chunk_rows, parts = n_attention_parts(o);
   const int64_t picked = m.takes_hidden() ? m.E : 0;
@@ -91,6 +96,7 @@ Footprint rank_footprint(const Model& model, const CudaOptions& options, int32_t
   ModelShape m = shape_of(part, nullptr);
   Footprint f;
   f.weight_bytes = weight_bytes(part, part.head, m, o.int4);
+  f.read_bytes = read_bytes(part, part.head, part.embedding);
   f.kv_block_bytes = kv_block_bytes(m, o);
   f.scratch_bytes = forward_bytes(m, o) + hidden_bytes(m, o) +
                     static_cast<int64_t>(kMoveStaging + kRankStaging) +
@@ -109,9 +115,12 @@ Footprint cuda_heads_footprint(const Model& model, const CudaOptions& o) {
   Footprint f;
   for (const MedusaHead& h : model.medusa) {
     f.weight_bytes += matrix_bytes({&h.out}, o.int4, model.config.int4_group);
-    for (const MedusaBlock& b : h.blocks)
+    f.read_bytes += stored_bytes(h.out);
+    for (const MedusaBlock& b : h.blocks) {
       f.weight_bytes +=
           matrix_bytes({&b.w}, o.int4, model.config.int4_group) + float_bytes({&b.bias});
+      f.read_bytes += stored_bytes(b.w);
+    }
   }
   f.scratch_bytes = static_cast<int64_t>(kHiddenStaging) + 2 * (o.max_rows + 2 * B) * E +
                     4 * B * (E + V) + B * kernels::n_slices_of(V) * listed +
@@ -128,6 +137,8 @@ Footprint cuda_footprint(const Model& model, const Model* embedding_of, const Cu
   const ModelShape m = shape_of(model, embedding_of);
   Footprint f;
   f.weight_bytes = weight_bytes(model, head_of(model, embedding_of), m, o.int4);
+  f.read_bytes =
+      read_bytes(model, head_of(model, embedding_of), embedding_tensor_of(model, embedding_of));
   f.kv_block_bytes = kv_block_bytes(m, o);
   f.scratch_bytes = forward_bytes(m, o) + hidden_bytes(m, o) + judge_bytes(m, o) +
                     draft_bytes(m, o) + static_cast<int64_t>(kMoveStaging);

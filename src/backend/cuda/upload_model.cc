@@ -67,15 +67,17 @@ class MergedRows {
 
 // All rows as A [N, K].
 template <class A>
-std::vector<A> convert_rows(const MergedRows& rows, ThreadPool& pool) {
+std::vector<A> convert_rows(const MergedRows& rows, ThreadPool& pool, Progress* progress) {
   const int64_t K = rows.K();
   std::vector<A> out(static_cast<size_t>(rows.N() * K));
   pool.run([&](int thread) {
     std::vector<float> row(static_cast<size_t>(K));
+    ProgressTally tally(progress);
     Range mine = split_range(rows.N(), 1, pool.size(), thread);
     for (int64_t r = mine.begin; r < mine.end; ++r) {
       const auto [tensor, at] = rows[r];
       dequantize_rows(*tensor, at, 1, row.data());
+      tally.add(row_bytes(tensor->type, K));
       for (int64_t k = 0; k < K; ++k)
         convert(row[static_cast<size_t>(k)], &out[static_cast<size_t>(r * K + k)]);
     }
@@ -90,14 +92,15 @@ class Int4Packer {
       : rows_(rows), shape_(int4_shape_of(rows.tensors(), int4_group)) {}
   const kernels::Int4Shape& shape() const { return shape_; }
 
-  Result<std::vector<std::byte>> pack(ThreadPool& pool) const {
+  Result<std::vector<std::byte>> pack(ThreadPool& pool, Progress* progress) const {
     std::vector<std::byte> out(static_cast<size_t>(kernels::packed_int4_bytes(shape_)));
     std::mutex mutex;
     Status status;
     pool.run([&](int thread) {
+      ProgressTally tally(progress);
       Range units = split_range(kernels::n_units(shape_), 1, pool.size(), thread);
       for (int64_t u = units.begin; u < units.end; ++u)
-        if (Status s = pack_unit(u, out.data()); !s.ok()) {
+        if (Status s = pack_unit(u, out.data(), &tally); !s.ok()) {
           std::lock_guard lock(mutex);
           status = s;
         }
@@ -107,7 +110,7 @@ class Int4Packer {
   }
 
  private:
-  Status pack_unit(int64_t unit, std::byte* out) const {
+  Status pack_unit(int64_t unit, std::byte* out, ProgressTally* tally) const {
     int64_t first = unit * 32, n = std::min<int64_t>(32, shape_.N - first);
     int64_t groups = shape_.K / shape_.group;
     std::vector<uint8_t> q(static_cast<size_t>(n * shape_.K));
@@ -117,6 +120,7 @@ class Int4Packer {
       Int4Row to{q.data() + r * shape_.K, d.data() + r * groups, m.data() + r * groups};
       if (Status s = read_int4_row(*tensor, row, shape_.group, to); !s.ok())
         return s.within(tensor->name);
+      tally->add(row_bytes(tensor->type, shape_.K));
     }
     kernels::pack_int4_for_mma(shape_, first, n, q.data(), d.data(),
                                shape_.has_min ? m.data() : nullptr, out);
@@ -127,10 +131,12 @@ class Int4Packer {
   const kernels::Int4Shape shape_;
 };
 
-// How matrices are held: in 16 bits, or in 4 and groups of ModelConfig::int4_group.
+// How matrices are held: in 16 bits, or in 4 and groups of ModelConfig::int4_group; and who counts
+// what is read of them.
 struct MatrixForm {
   bool int4 = false;
   int int4_group = 32;
+  Progress* progress = nullptr;
 };
 
 template <class A>
@@ -143,7 +149,7 @@ Status send_matrix(const MergedRows& rows, MatrixForm form, ThreadPool& pool, Cu
     cuda_check(cudaMemcpy(out->data.as(), from, bytes, cudaMemcpyHostToDevice));
   };
   if (!form.int4) {
-    std::vector<A> converted = convert_rows<A>(rows, pool);
+    std::vector<A> converted = convert_rows<A>(rows, pool, form.progress);
     send_bytes(converted.data(), converted.size() * sizeof(A));
     return {};
   }
@@ -152,7 +158,7 @@ Status send_matrix(const MergedRows& rows, MatrixForm form, ThreadPool& pool, Cu
                    " weights are no whole number of groups of 32; use --quantization none");
   Int4Packer packer(rows, form.int4_group);
   out->shape = packer.shape();
-  Result<std::vector<std::byte>> packed = packer.pack(pool);
+  Result<std::vector<std::byte>> packed = packer.pack(pool, form.progress);
   if (!packed.ok()) return packed.status();
   send_bytes(packed->data(), packed->size());
   return {};
@@ -178,7 +184,7 @@ template <class A>
 Status upload_model(const Model& model, const Model* embedding_of, const CudaOptions& options,
                     const Shard& shard, ThreadPool& pool, CudaModel<A>* out) {
   const ModelConfig c = shard_config(model.config, shard);
-  const MatrixForm form{options.int4, c.int4_group};
+  const MatrixForm form{options.int4, c.int4_group, options.progress};
   out->L = c.n_layers;
   out->E = c.width;
   out->F = c.ffn_width;
@@ -211,16 +217,17 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
   if (model.takes_hidden())
     if (Status s = send_matrix(MergedRows({&model.fc}), form, pool, &out->fc); !s.ok()) return s;
   const Tensor& embedding = (model.shares_embedding ? *embedding_of : model).embedding;
-  out->embedding = send<A>(convert_rows<A>(MergedRows({&embedding}), pool));
+  out->embedding = send<A>(convert_rows<A>(MergedRows({&embedding}), pool, options.progress));
   out->embedding_rows = embedding.rows();
   return send_matrix(MergedRows({&head}), form, pool, &out->head);
 }
 
 template <class A>
-Status upload_heads(const Model& model, bool int4, ThreadPool& pool, CudaHeadStack<A>* out) {
+Status upload_heads(const Model& model, const CudaOptions& options, ThreadPool& pool,
+                    CudaHeadStack<A>* out) {
   out->E = model.config.width;
   out->V = model.config.vocabulary_size;
-  const MatrixForm form{int4, model.config.int4_group};
+  const MatrixForm form{options.int4, model.config.int4_group, options.progress};
   for (const MedusaHead& h : model.medusa) {
     auto& head = out->heads.emplace_back();
     for (const MedusaBlock& b : h.blocks) {
@@ -233,8 +240,8 @@ Status upload_heads(const Model& model, bool int4, ThreadPool& pool, CudaHeadSta
   return {};
 }
 
-template Status upload_heads(const Model&, bool, ThreadPool&, CudaHeadStack<f16>*);
-template Status upload_heads(const Model&, bool, ThreadPool&, CudaHeadStack<bf16>*);
+template Status upload_heads(const Model&, const CudaOptions&, ThreadPool&, CudaHeadStack<f16>*);
+template Status upload_heads(const Model&, const CudaOptions&, ThreadPool&, CudaHeadStack<bf16>*);
 template Status upload_model(const Model&, const Model*, const CudaOptions&, const Shard&,
                              ThreadPool&, CudaModel<f16>*);
 template Status upload_model(const Model&, const Model*, const CudaOptions&, const Shard&,
