@@ -10,6 +10,7 @@
 #include "bench/length_rows.h"
 #include "bench/serve.h"
 #include "bench/speculation.h"
+#include "bench/way.h"
 #include "cli/parse_value.h"
 
 namespace pf {
@@ -188,12 +189,16 @@ void declare_speculation(CLI::App* app, BenchRun* run) {
   command->add_option("--model", s.model, "[SmolLM2-135M-Instruct in models/]")->type_name("PATH");
   command->add_option("--draft", s.draft, "Of \"model\" [models/drafts/smollm2-3l]");
   command->add_option("--head", s.head, "Of \"eagle\" [models/drafts/smollm2-eagle]");
+  command->add_option("--medusa", s.medusa, "Of \"medusa\": a folder of heads [random ones]");
   command->add_option("--draft-layers", s.draft_layers, "Of \"early-exit\" [8]")
       ->check(CLI::Range(1, 1024).description(""));
   command
-      ->add_option("--drafters", s.drafters,
-                   "Each a name or a list to choose among, such as ngram,eagle [all]")
-      ->type_name("NAME[,NAME]");
+      ->add_option(
+          "--drafters", s.drafters,
+          "Each a name (of --speculation, self, predicted) or a list to choose among, such "
+          "as ngram,eagle; @3x2x1 behind it gives trees their widths, @grow16 lets them "
+          "grow; or all [ngram eagle model predicted ngram,eagle]")
+      ->type_name("NAME[,NAME][@TREE]");
   CLI::Option* ks =
       command->add_option("--k", s.ks, "Tokens drafted per round; -1: as the server chooses [4,-1]")
           ->delimiter(',')
@@ -215,14 +220,16 @@ void declare_speculation(CLI::App* app, BenchRun* run) {
   command->add_option("--threads", s.threads, "[the CPUs]")
       ->check(CLI::Range(1, 1024).description(""));
   command->add_flag("--sweep", s.sweep,
-                    "The table of draft lengths 1..16, beside what the industry claims of it");
+                    "Draft lengths 1..16, beside what the industry claims of an A100 and what the "
+                    "roofline of one says of that");
   command->add_flag("--quick", o->quick, "Does it all run? One prompt of each kind, few rounds");
   o->output.declare(command);
   command->callback([o, run, command, ks, prompts, tokens] {
     *run = [o, command, ks, prompts, tokens] {
       SpeculationOptions& s = o->speculation;
       if (s.sweep && command->count("--drafters") == 0)
-        s.drafters = {"model", "eagle", "early-exit"};
+        s.drafters = {"model", "self", "early-exit", "medusa", "eagle"};
+      if (s.drafters == std::vector<std::string>{"all"}) s.drafters = Way::all_names();
       if (s.sweep && ks->count() > 0)
         return refuse(invalid("--sweep has draft lengths of its own; leave --k away"));
       if (s.sweep && prompts->count() == 0) s.n_prompts = 3;

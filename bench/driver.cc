@@ -151,6 +151,10 @@ void Driver::submit(const std::vector<int32_t>& prompt, const DriverAsk& ask) {
   r->seed = ask.seed;
   r->cache_salt = ask.salt;
   r->arrival_us = clock_.now_us();
+  r->speculation.drafters = ask.drafters;
+  r->speculation.tree = ask.tree;
+  r->speculation.tree_nodes = ask.tree_nodes;
+  r->speculation.predicted = ask.predicted;
   if (ask.k >= 0) {
     using Mode = SpeculationParams::Mode;
     r->speculation.mode = ask.k > 0 ? Mode::kFixed : Mode::kOff;

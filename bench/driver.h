@@ -21,6 +21,11 @@ struct DriverAsk {
   float temperature = 0;         // > 0: drawn with `seed`, so the text is the same for every k
   uint64_t seed = 1;
   std::string salt;  // drafters that remember answers remember them under their salt
+  // Of drafts, as in SpeculationParams: who may make them (none: all), trees, the text foretold.
+  std::vector<std::string> drafters;
+  std::vector<int32_t> tree;
+  int32_t tree_nodes = 0;
+  std::vector<int32_t> predicted;
 };
 
 // Token lists answered together, and how long that took.

@@ -14,10 +14,9 @@ struct SpeculationOptions {
   std::string head = "models/drafts/smollm2-eagle";              // of "eagle"
   std::string prompts_file = "bench/prompts/speculation.json";   // {"kind": ["prompt", ...], ...}
   std::vector<std::string> kinds;                                // none: all of the file
-  // Each as --speculation of the server: a name, or a list to choose among.
-  std::vector<std::string> drafters = {"ngram",        "suffix",     "lookahead", "early-exit",
-                                       "eagle",        "model",      "cascade",   "ngram,eagle",
-                                       "suffix,eagle", "ngram,model"};
+  std::string medusa;                                            // heads; "": random ones
+  // Each a way to draft (way.h).
+  std::vector<std::string> drafters = {"ngram", "eagle", "model", "predicted", "ngram,eagle"};
   int draft_layers = 8;           // of "early-exit"
   std::vector<int> ks = {4, -1};  // drafted per round; -1: the server's own choice
   std::string dtype = "bf16";     // of the model
@@ -25,8 +24,9 @@ struct SpeculationOptions {
   int n_prompts = 20;             // of each kind, at most
   int max_tokens = 128;           // of each answer, at most
   float temperature = 0;          // > 0: with a seed, so the text must still be that of K = 0
-  bool sweep = false;             // the table of source C: draft lengths 1..16, all kinds together
-  Protocol protocol{30, 0.010};   // of the verify curve; a third as many rounds of the draft cost
+  // The table of source C: draft lengths 1..16, all kinds together; and as on paper (source_c.h).
+  bool sweep = false;
+  Protocol protocol{30, 0.010};  // of the verify curve; a third as many rounds of the draft cost
 };
 
 // What speculation gives on real prompts, one answer at a time, each beside answers without drafts
@@ -35,7 +35,8 @@ struct SpeculationOptions {
 // formula promises of a, c and v is had (PERFORMANCE, C5; with what drafters cost whether they
 // draft or not: hidden states to take in, a prompt to catch up with). "rounds" says part by part
 // where time goes that the formula does not know of. A round whose two answers with K = 0
-// differ by more than 10 % is dropped and counted. Texts must be equal to those of K = 0.
+// differ by more than 10 % is dropped and counted. Texts must be equal to those of K = 0. Prompts
+// that foretell no text are left out where the text is what drafts.
 Result<Report> bench_speculation(const SpeculationOptions& options);
 
 }  // namespace pf

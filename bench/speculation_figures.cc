@@ -15,17 +15,6 @@ void add_to(std::vector<N>* sums, const std::vector<N>& more, N times = 1) {
   for (size_t i = 0; i < more.size(); ++i) (*sums)[i] += more[i] * times;
 }
 
-// INT4 drafts of 0.5B and 1.5B beside 7B in FP16; three Medusa heads read about what 0.05B do. The
-// shared KV saves memory and the draft's prompt, not bytes of a draft step.
-constexpr double kHalfB = 0.5 * 0.5 / (7 * 2), kOneAndHalfB = 1.5 * 0.5 / (7 * 2);
-constexpr SweepClaim kClaims[] = {
-    {"0.5B draft", "model", 5, 58.7 / 25.3, 285.0 / 280, kHalfB},
-    {"0.5B draft", "model", 8, 63.2 / 25.3, 288.0 / 280, kHalfB},
-    {"1.5B draft", "", 5, 52.1 / 25.3, 295.0 / 280, kOneAndHalfB},
-    {"0.5B draft, KV shared", "early-exit", 5, 72.4 / 25.3, 270.0 / 280, kHalfB},
-    {"Medusa, 3 heads", "eagle", 3, 68.9 / 25.3, 285.0 / 280, 0.05 / (7 * 2)},
-};
-
 }  // namespace
 
 void DraftCostSums::add(const DriverRun& run, double steps_per_s) {
@@ -160,21 +149,14 @@ double chain_speedup(double a, int k, double c, double v) {
 
 double implied_acceptance(double speedup, int k, double c, double v) {
   double low = 0, high = 1;
-  if (speedup < chain_speedup(low, k, c, v) || speedup > chain_speedup(high, k, c, v)) return NAN;
+  if (!(speedup >= chain_speedup(low, k, c, v)) || speedup > chain_speedup(high, k, c, v))
+    return NAN;
+  if (speedup == chain_speedup(low, k, c, v)) return low;
   for (int i = 0; i < 60; ++i) {  // it grows with a
     double middle = (low + high) / 2;
     (chain_speedup(middle, k, c, v) < speedup ? low : high) = middle;
   }
   return (low + high) / 2;
 }
-
-int best_length(double a, double c, int most) {
-  int best = 1;
-  for (int k = 2; k <= most; ++k)
-    if (chain_speedup(a, k, c, 1) > chain_speedup(a, best, c, 1)) best = k;
-  return best;
-}
-
-std::span<const SweepClaim> sweep_claims() { return kClaims; }
 
 }  // namespace pf

@@ -94,18 +94,5 @@ std::string join_rates(const std::vector<double>& rates);  // "0.61 0.43"; none:
 double chain_speedup(double a, int k, double c, double v);
 // The acceptance at which that is `speedup`; NaN when no a in [0, 1] gives it.
 double implied_acceptance(double speedup, int k, double c, double v);
-// The k in 1..most with the largest chain_speedup (v = 1).
-int best_length(double a, double c, int most);
-
-// A row of the table of source C (SOURCES.md): an A100 of 80 GB and a target of 7B.
-struct SweepClaim {
-  const char* what;
-  const char* ours;  // --speculation of the nearest thing that we run; "" none
-  int k;
-  double speedup;          // claimed, over 25.3 tokens/s
-  double first_token;      // claimed, over 280 ms
-  double draft_of_target;  // bytes of one draft step in INT4 over the target's in FP16
-};
-std::span<const SweepClaim> sweep_claims();
 
 }  // namespace pf

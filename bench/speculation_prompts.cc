@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "base/files.h"
 #include "bench/bench_model.h"
@@ -19,6 +20,16 @@ std::vector<int32_t> ids_of(const std::string& text, const ModelText* model) {
       return ids.take();
   }
   return model->tokenizer.encode(text);
+}
+
+std::vector<int32_t> code_ids(const std::string& prompt, const ModelText* model) {
+  constexpr std::string_view kFence = "```\n";
+  const size_t begin = prompt.find(kFence), end = prompt.rfind("```");
+  if (begin == std::string::npos || end <= begin) return {};
+  const size_t first = begin + kFence.size();
+  const std::string code = prompt.substr(first, end - first);
+  if (model == nullptr) return std::vector<int32_t>(code.begin(), code.end());
+  return model->tokenizer.encode(code);
 }
 
 std::vector<int32_t> end_ids_of(const ModelText& model) {
@@ -66,6 +77,7 @@ Result<PromptSet> read_prompts(const std::string& file, const std::string& model
         return invalid(file + ": '" + kind + "' holds something that is no prompt");
       if (static_cast<int>(out.prompts.size()) == n) break;
       out.prompts.push_back(ids_of(prompt, text ? &*text : nullptr));
+      out.predicted.push_back(code_ids(prompt, text ? &*text : nullptr));
     }
     if (out.prompts.empty()) return invalid(file + ": '" + kind + "' has no prompts");
   }

@@ -75,7 +75,13 @@ double StepEstimate::tokens_per_second(const Load& load, double acceptance) cons
 StepEstimator::StepEstimator(const EngineOptions& options,
                              const std::vector<ResidentModel>& residents, const DeviceModel& device,
                              const RooflineShares& shares)
-    : device_(device), shares_(shares), block_tokens_(options.block_size) {
+    : device_(device),
+      shares_(shares),
+      block_tokens_(options.block_size),
+      max_rows_(options.max_num_batched_tokens),
+      int4_drafts_(options.draft_quantization == "int4"),
+      width_(residents[0].model->config.width),
+      vocabulary_(residents[0].model->config.vocabulary_size) {
   for (const ResidentModel& r : residents) {
     if (r.device != Device::kCuda || r.model->takes_hidden()) {
       not_estimated_.push_back(r.name + (r.device == Device::kCuda ? "" : " on the CPU"));
@@ -87,38 +93,98 @@ StepEstimator::StepEstimator(const EngineOptions& options,
   }
 }
 
-StepEstimate StepEstimator::estimate(const Load& load, int32_t K, size_t draft) {
+StepEstimate StepEstimator::verified(const Load& load, int32_t K) {
   StepEstimate e;
   e.K = K;
   const auto tables = tables_of(load, load.context + K + 1, block_tokens_);
-  static constexpr int32_t kToken[2] = {0, 0};
+  static constexpr int32_t kToken[1] = {0};
   const DraftTree chain = chain_of(K);
   Batch batch;
-  std::vector<ProposeJob> jobs;
-  for (const std::vector<BlockId>& table : tables) {
-    batch.add({kToken, 1}, load.context - 1, &chain, table, Batch::Logits::kLast);
-    // Mostly one token is new to the draft, two where all of it was kept.
-    ProposeJob job;
-    job.committed = {kToken, 1};
-    job.base = load.context - 1;
-    job.blocks = table;
-    job.n_draft = K;
-    jobs.push_back(job);
-  }
+  for (const std::vector<BlockId>& table : tables)
+    batch.add(kToken, load.context - 1, &chain, table, Batch::Logits::kLast);
   LaunchList& target = lists_[0];
   target.clear();
   target.forward(batch);
   target.accept(batch);
   e.target = estimate_work(target, device_, shares_);
-  if (K > 0) {
-    check(draft < drafts_.size(), "an estimate with drafts needs a draft model");
-    LaunchList& list = lists_[1 + draft];
-    list.clear();
-    list.propose(jobs);
-    e.draft = estimate_work(list, device_, shares_);
-  }
   e.host_seconds = 1e-6 * (shares_.host_step_us + shares_.host_sequence_us * load.n_sequences);
   return e;
+}
+
+StepEstimate StepEstimator::estimate(const Load& load, int32_t K, size_t draft) {
+  StepEstimate e = verified(load, K);
+  if (K == 0) return e;
+  check(draft < drafts_.size(), "an estimate with drafts needs a draft model");
+  const auto tables = tables_of(load, load.context + K + 1, block_tokens_);
+  static constexpr int32_t kToken[1] = {0};
+  std::vector<ProposeJob> jobs;
+  for (const std::vector<BlockId>& table : tables) {
+    // Mostly one token is new to the draft, two where all of it was kept.
+    ProposeJob job;
+    job.committed = kToken;
+    job.base = load.context - 1;
+    job.blocks = table;
+    job.n_draft = K;
+    jobs.push_back(job);
+  }
+  LaunchList& list = lists_[1 + draft];
+  list.clear();
+  list.propose(jobs);
+  e.draft = estimate_work(list, device_, shares_);
+  return e;
+}
+
+// As CudaHeads launches them (backend/cuda/cuda_heads.cc): none of it in a graph.
+StepEstimate StepEstimator::estimate_heads(const Load& load, int32_t n_heads) {
+  using namespace kernels;
+  StepEstimate e = verified(load, n_heads);
+  const int64_t B = load.n_sequences, E = width_, V = vocabulary_;
+  auto product = [&](int64_t N) {
+    const OutputBytes out{.written = 4 * B * N};
+    return int4_drafts_ ? gemm_int4_cost(B, {N, E, 32, true}, out) : gemm_fp16_cost(B, N, E, out);
+  };
+  const int64_t n_listed = CudaOptions().draft_top_n;
+  std::vector<LaunchCost> launches = {gather_rows_cost(B, E, 2, 2)};
+  for (int32_t h = 0; h < n_heads; ++h)
+    for (const LaunchCost& c : {product(E), gather_rows_cost(B, E, 4, 2), product(V),
+                                slice_cost(B, V, n_listed), merge_cost(B, V, n_listed)})
+      launches.push_back(c);
+  for (const LaunchCost& c : launches) {
+    e.draft.seconds += seconds_of(c, false, 1, device_, shares_);
+    e.draft.bytes += c.bytes();
+    e.draft.flops += c.flops;
+  }
+  e.draft.n_launches = static_cast<int64_t>(launches.size());
+  e.draft.seconds += 1e-6 * (device_.launch_us + device_.round_trip_us);  // states, and the lists
+  return e;
+}
+
+void StepEstimator::run_prompt(int64_t n_tokens, LaunchList* list, Batch* last) const {
+  const auto tables = tables_of({1, n_tokens, 0}, n_tokens, block_tokens_);
+  const std::vector<int32_t> tokens(static_cast<size_t>(max_rows_), 0);
+  list->clear();
+  for (int64_t at = 0; at < n_tokens; at += max_rows_) {
+    const auto n = static_cast<size_t>(std::min<int64_t>(max_rows_, n_tokens - at));
+    const bool ends = at + max_rows_ >= n_tokens;
+    last->clear();
+    last->add(std::span(tokens).first(n), at, nullptr, tables[0],
+              ends ? Batch::Logits::kLast : Batch::Logits::kNone);
+    list->forward(*last);
+  }
+}
+
+Work StepEstimator::prompt(int64_t n_tokens) {
+  Batch last;
+  run_prompt(n_tokens, &lists_[0], &last);
+  lists_[0].accept(last);
+  return estimate_work(lists_[0], device_, shares_);
+}
+
+Work StepEstimator::draft_prompt(int64_t n_tokens, size_t draft) {
+  check(draft < drafts_.size(), "an estimate with drafts needs a draft model");
+  Batch last;
+  run_prompt(n_tokens, &lists_[1 + draft], &last);
+  return estimate_work(lists_[1 + draft], device_, shares_);
 }
 
 }  // namespace pf

@@ -57,15 +57,27 @@ class StepEstimator {
                 const DeviceModel& device, const RooflineShares& shares);
   // With chains of the draft drafts()[draft].
   StepEstimate estimate(const Load& load, int32_t K, size_t draft = 0);
+  // With chains of the target's own Medusa heads, in the drafts' number format: each has a block
+  // [E, E] and a matrix [V, E] (Cai et al. 2024, "Medusa-1").
+  StepEstimate estimate_heads(const Load& load, int32_t n_heads);
+  // The passes over a prompt in chunks of max_num_batched_tokens: the target's, up to the first
+  // token; or what drafts()[draft] has to catch up with.
+  Work prompt(int64_t n_tokens);
+  Work draft_prompt(int64_t n_tokens, size_t draft = 0);
   // By their names as residents.
   const std::vector<std::string>& drafts() const { return drafts_; }
   const std::vector<std::string>& not_estimated() const { return not_estimated_; }
 
  private:
+  StepEstimate verified(const Load& load, int32_t K);  // without its draft
+  void run_prompt(int64_t n_tokens, LaunchList* list, Batch* last) const;
+
   const DeviceModel& device_;
   const RooflineShares shares_;
-  const int32_t block_tokens_;
-  std::vector<LaunchList> lists_;  // the target's, then by draft
+  const int32_t block_tokens_, max_rows_;
+  const bool int4_drafts_;
+  const int64_t width_, vocabulary_;  // of the target
+  std::vector<LaunchList> lists_;     // the target's, then by draft
   std::vector<std::string> drafts_, not_estimated_;
 };
 

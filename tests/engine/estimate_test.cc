@@ -118,6 +118,33 @@ TEST_F(Estimate, ADraftOnTheCpuIsNotTakenForOneOnTheDevice) {
   EXPECT_EQ(plain.not_estimated(), std::vector<std::string>{"draft model on the CPU"});
 }
 
+// Three heads of 4,096 x 4,096 and 128,256 x 4,096 weights in 5 bits: 1.01646e9 bytes; three rows
+// of logits, written and read: 0.00308e9; rows, blocks' sums and lists below 0.001e9.
+TEST_F(Estimate, HeadsReadTheirMatricesOnce) {
+  const Load load{1, 2048, 0};
+  const StepEstimate heads = estimator->estimate_heads(load, 3),
+                     chain = estimator->estimate(load, 3);
+  EXPECT_NEAR(gb(heads.draft.bytes), 1.01646 + 0.00308 + 0.0005, 0.0005);
+  EXPECT_EQ(heads.target.bytes, chain.target.bytes);
+  EXPECT_EQ(heads.K, 3);
+  EXPECT_GT(heads.draft.seconds, 1.0195e9 / 4800e9);
+  EXPECT_LT(heads.draft.seconds, chain.draft.seconds);
+  EXPECT_EQ(estimator->estimate_heads(load, 0).draft.flops, 0);
+}
+
+// 1,024 tokens in two chunks of 512: 2 FLOPs for each of 6,979,321,856 weights and
+// token, 14.2937e12; 4 x 32 heads x 128 for each of 524,800 pairs of tokens in 32 layers,
+// 0.2752e12; the head once. The weights are read twice. The draft's 973,078,528 weights come
+// to 1.9929e12.
+TEST_F(Estimate, APromptIsItsTokensTimesTheWeights) {
+  const Work prompt = estimator->prompt(1024), draft = estimator->draft_prompt(1024);
+  EXPECT_NEAR(1e-12 * prompt.flops, 14.2937 + 0.2752 + 0.0011, 0.02);
+  EXPECT_GT(gb(prompt.bytes), 2 * 2 * 6.979321856);
+  EXPECT_GT(prompt.seconds, prompt.flops / 989.4e12);
+  EXPECT_NEAR(1e-12 * draft.flops, 1.9929 + 4 * 32 * 64 * 524800e-12 * 16, 0.01);
+  EXPECT_GT(estimator->prompt(1025).n_launches, prompt.n_launches) << "a chunk more";
+}
+
 TEST_F(Estimate, DraftsPayLessTheMoreSequencesShareAStep) {
   double last = 1e9;
   for (int32_t n : {1, 8, 64}) {
