@@ -62,9 +62,6 @@ class ScriptedDrafter final : public Drafter {
       if (n > 0) us += ratio_ * cost_(n);
     clock_->advance_us(std::llround(us));
   }
-  int64_t filled_after(const DraftTree&, std::span<const int32_t>, int64_t) const override {
-    return 0;
-  }
   void copy_blocks(std::span<const BlockCopy>) override {}
   void forget(const Sequence&) override {}
 

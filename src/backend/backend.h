@@ -69,7 +69,7 @@ struct ProposeJob {
 
 // A move of K and V between logical slots of one sequence (a tree's accepted path to the front).
 struct SlotMove {
-  int32_t segment = 0;  // of the last forward batch
+  std::span<const BlockId> blocks;  // of the sequence: those of its last forward or proposal
   int32_t from = 0, to = 0;
 };
 
@@ -111,6 +111,7 @@ class Backend {
                              std::span<DraftTree> trees) = 0;
 
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  // The moves of one sequence follow each other, and happen in their order.
   virtual void move_slots(std::span<const SlotMove> moves) = 0;
 };
 

@@ -152,6 +152,7 @@ void Step::commit() {
   moves_.clear();
   for (Row& row : rows_) place_accepted(&row);
   if (!moves_.empty()) parts_.target->move_slots(moves_);
+  settle();
   absorb();
   // The target's plane last: a block that becomes full may give way to an equal one in the index,
   // and what is then said of the table is said of that block.

@@ -79,6 +79,7 @@ class Step {
   void add_score_jobs(Row* row, size_t first_logit_row);
   void append_scores(const Row& row);
   void place_accepted(Row* row);
+  void settle();
   void absorb();
   int64_t computed_after(const Row& row) const;
   void commit_planes(Row* row);
@@ -118,7 +119,7 @@ class Step {
   std::vector<Row> rows_;
   std::vector<DraftTree> trees_;   // by row
   std::vector<DraftTask> tasks_;   // of one drafter
-  std::vector<size_t> task_rows_;  // by task
+  std::vector<size_t> task_rows_;  // by task, or by judged draft
   std::vector<SamplingParams> draft_params_;
   std::vector<DraftTree> proposed_;  // by task
   std::vector<AcceptJob> jobs_;
@@ -126,6 +127,7 @@ class Step {
   std::vector<ScoreJob> score_jobs_;
   std::vector<TokenLogprob> scores_;
   std::vector<SlotMove> moves_;
+  std::vector<JudgedDraft> judged_;   // of one drafter
   std::vector<AbsorbTask> absorbed_;  // of one drafter
   std::vector<size_t> absorbed_rows_;
   std::vector<std::vector<int32_t>> target_rows_;  // by row: its committed rows of the batch

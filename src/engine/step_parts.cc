@@ -117,7 +117,7 @@ void Step::place_accepted(Row* row) {
   for (int32_t node : result.path) {
     int64_t from = segment.node_slot(node);
     if (from != to)
-      moves_.push_back({row->segment, static_cast<int32_t>(from), static_cast<int32_t>(to)});
+      moves_.push_back({segment.blocks, static_cast<int32_t>(from), static_cast<int32_t>(to)});
     ++to;
   }
   for (int32_t t : result.tokens) {
@@ -126,6 +126,25 @@ void Step::place_accepted(Row* row) {
   }
   if (s->first_token_us < 0) s->first_token_us = clock_.now_us();
   row->finish = reason_to_end(*s, result);
+}
+
+// An accepted branch moves to its place in the plane of whoever proposed it, too.
+void Step::settle() {
+  for (int32_t d = 0; d < parts_.drafters.size(); ++d) {
+    judged_.clear();
+    task_rows_.clear();
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      const Row& row = rows_[r];
+      const Sequence* s = row.plan.sequence;
+      if (row.job < 0 || row.plan.n_draft == 0 || s->drafter != d) continue;
+      judged_.push_back({s, &trees_[r], results_[static_cast<size_t>(row.job)].path, row.n_before});
+      task_rows_.push_back(r);
+    }
+    if (judged_.empty()) continue;
+    parts_.drafters[d].settle(judged_);
+    for (size_t i = 0; i < judged_.size(); ++i)
+      rows_[task_rows_[i]].draft_filled = judged_[i].filled;
+  }
 }
 
 // Drafters that live on the target's hidden states take in what it has computed and the tokens
@@ -151,8 +170,7 @@ void Step::absorb() {
       rows.resize(static_cast<size_t>(computed_after(row) - s->kv_len));
       int64_t filled =
           drafter.plane() < 0 ? 0 : s->table.filled[static_cast<size_t>(drafter.plane())];
-      if (s->drafter == d && row.plan.n_draft > 0)
-        filled = std::max(filled, drafter.filled_after(trees_[r], {}, row.n_before));
+      if (s->drafter == d) filled = std::max(filled, row.draft_filled);
       absorbed_.push_back({s, s->kv_len, rows, filled});
       absorbed_rows_.push_back(r);
     }
@@ -180,22 +198,19 @@ void Step::commit_planes(Row* row) {
   Sequence* s = row->plan.sequence;
   const std::string& salt = s->request->cache_salt;
   if (row->finish == FinishReason::kCorrupted) return;  // nobody shall find this K and V again
-  static const std::vector<int32_t> kNoPath;
-  const std::vector<int32_t>& path =
-      row->job < 0 ? kNoPath : results_[static_cast<size_t>(row->job)].path;
   if (row->job >= 0 && row->plan.n_draft > 0) {
     Drafter& drafter = parts_.drafters[s->drafter];
-    const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
+    const int64_t most = s->n_tokens() - 1;  // the last one is not fed, also where an end cut it
     if (drafter.uses_plane(row->n_before)) {
-      int64_t filled = drafter.filled_after(tree, path, row->n_before);
       count_recomputed(s->table.filled[static_cast<size_t>(drafter.plane())], row->n_before,
                        &s->draft_high[static_cast<size_t>(drafter.plane())],
                        &figures_.n_recomputed_draft);
-      kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(filled, s->n_tokens() - 1), salt);
+      kv_.commit(&s->table, drafter.plane(), s->tokens, std::min(row->draft_filled, most), salt);
     }
     for (Drafter* d = &drafter; d->inner() != nullptr; d = d->inner())
       if (d->inner()->plane() >= 0 && !d->inner()->absorbs())
-        kv_.commit(&s->table, d->inner()->plane(), s->tokens, d->filled_inside(*s), salt);
+        kv_.commit(&s->table, d->inner()->plane(), s->tokens, std::min(d->filled_inside(*s), most),
+                   salt);
   }
   if (row->plan.n_rows == 0) return;
   count_recomputed(s->kv_len, s->kv_len + row->plan.n_rows, &s->target_high,

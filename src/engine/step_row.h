@@ -19,6 +19,7 @@ struct StepRow {
   int64_t n_before = 0;                  // committed tokens when the step began
   int32_t segment = -1;                  // of the batch; -1: no rows
   int32_t n_draft_fed = 1;               // committed tokens that its first draft pass ran
+  int64_t draft_filled = 0;              // JudgedDraft::filled
   int32_t job = -1;                      // of accepting, and its result; -1: nothing is drawn
   size_t first_score = 0, n_scores = 0;  // of the scores of prompts
   std::optional<VerifiedRound> round;    // none: nothing was decoded

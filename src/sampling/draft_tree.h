@@ -30,11 +30,18 @@ struct DraftTree {
   std::vector<float> scores;  // the draft's softmax score of the token, for rules with a threshold
   std::vector<TokenProbability> q_entries;  // sums to 1 over a range; each token at most once
   // Of a tree that was pruned after it had grown (sampling/grown_tree.h): the levels that were
-  // looked at. Its draft has fed other nodes, too. 0: what was fed lies in node order.
+  // looked at, and by node which of those it was that its draft was fed, others too; -1: none.
+  // 0, empty: what was fed lies in node order, and the last level was not fed.
   int32_t n_grown_levels = 0;
+  std::vector<int32_t> fed_as;
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t depth() const { return depths.empty() ? 0 : depths.back(); }  // nodes are level by level
+  // Where behind the root the draft that proposed the tree has K and V of a node; -1: nowhere.
+  int32_t place_in_draft(int32_t node) const {
+    if (n_grown_levels > 0) return fed_as[static_cast<size_t>(node)];
+    return depths[static_cast<size_t>(node)] < depth() ? node : -1;
+  }
   std::span<const TokenProbability> q(int32_t node) const {
     return {q_entries.data() + q_begin[node], q_entries.data() + q_end[node]};
   }
@@ -47,6 +54,7 @@ struct DraftTree {
     q_entries.clear();
     scores.clear();
     n_grown_levels = 0;
+    fed_as.clear();
   }
   // A node whose q is the entries added since `q_first`, or one-hot when there are none.
   // Requires: size() < kMaxTreeNodes, parent < size().

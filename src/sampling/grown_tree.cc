@@ -149,6 +149,7 @@ void GrownTree::take(DraftTree* tree) {
   std::sort(order_.begin(), order_.end());
   for (size_t i : order_) {
     Candidate& c = candidates_[i];
+    tree->fed_as.push_back(c.place);
     c.place = tree->size();
     tree->add_one_hot(
         c.token, c.parent < 0 ? DraftTree::kRoot : candidates_[static_cast<size_t>(c.parent)].place,

@@ -82,7 +82,8 @@ void CascadeDrafter::ask_cheap(std::span<const DraftTask> tasks) {
       int64_t lag = s.n_tokens() - filled;
       if (lag > kInlineCatchupTokens) task.n_draft = 0;
       if (task.n_draft == 0) task.n_catchup = static_cast<int32_t>(std::min(lag, kInsideChunk));
-      inside_[s.order] = task.n_draft > 0 ? s.n_tokens() : filled + task.n_catchup;
+      const bool drafts = task.n_draft > 0;
+      inside_[s.order] = {drafts ? s.n_tokens() : filled + task.n_catchup, t, drafts};
     } else if (task.n_draft == 0) {
       continue;
     }
@@ -146,15 +147,33 @@ void CascadeDrafter::judge_one(const DraftTask& task, const DraftTree& cheap, in
 }
 
 // The last node is the model's own token and was not fed; those before it were, in their places.
-int64_t CascadeDrafter::filled_after(const DraftTree& tree, std::span<const int32_t> path,
-                                     int64_t n_tokens) const {
-  return n_tokens +
-         std::min<int64_t>(static_cast<int64_t>(path.size()), std::max(0, tree.size() - 1));
+void CascadeDrafter::settle(std::span<JudgedDraft> drafts) {
+  for (JudgedDraft& d : drafts)
+    d.filled = d.n_tokens + std::min<int64_t>(static_cast<int64_t>(d.path.size()),
+                                              std::max(0, d.tree->size() - 1));
+  if (has_plane(*cheap_)) settle_inside(drafts);
+}
+
+// Both are chains: of the cheap one's the target has kept the nodes that this one left in and the
+// path goes through.
+void CascadeDrafter::settle_inside(std::span<const JudgedDraft> drafts) {
+  judged_.clear();
+  for (const JudgedDraft& d : drafts) {
+    const Inside& in = inside_.at(d.sequence->order);
+    if (!in.drafted) continue;
+    const DraftTree& cheap = cheap_trees_[in.task];
+    size_t n = 0, most = std::min(d.path.size(), cheap.tokens.size());
+    while (n < most && d.tree->tokens[n] == cheap.tokens[n]) ++n;
+    judged_.push_back({d.sequence, &cheap, d.path.first(n), d.n_tokens});
+  }
+  if (judged_.empty()) return;
+  cheap_->settle(judged_);
+  for (const JudgedDraft& j : judged_) inside_.at(j.sequence->order).filled = j.filled;
 }
 
 int64_t CascadeDrafter::filled_inside(const Sequence& sequence) const {
   auto it = inside_.find(sequence.order);
-  return it == inside_.end() ? 0 : it->second;
+  return it == inside_.end() ? 0 : it->second.filled;
 }
 
 void CascadeDrafter::copy_blocks(std::span<const BlockCopy> copies) {

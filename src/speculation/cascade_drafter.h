@@ -39,8 +39,7 @@ class CascadeDrafter final : public Drafter {
   }
   int32_t match_length(const Sequence& sequence) override { return cheap_->match_length(sequence); }
   void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) override;
-  int64_t filled_after(const DraftTree& tree, std::span<const int32_t> path,
-                       int64_t n_tokens) const override;
+  void settle(std::span<JudgedDraft> drafts) override;
   Drafter* inner() override { return cheap_.get(); }
   int64_t filled_inside(const Sequence& sequence) const override;
   void copy_blocks(std::span<const BlockCopy> copies) override;
@@ -54,6 +53,7 @@ class CascadeDrafter final : public Drafter {
   int64_t n_fed(const DraftTask& task) const;  // committed tokens that the model runs
   void judge_pass(std::span<const DraftTask> tasks, std::span<const DraftTree> cheap,
                   std::span<DraftTree> trees);
+  void settle_inside(std::span<const JudgedDraft> drafts);
   void judge_one(const DraftTask& task, const DraftTree& cheap, int32_t first_row, DraftTree* tree);
 
   const Options options_;
@@ -61,12 +61,18 @@ class CascadeDrafter final : public Drafter {
   std::unique_ptr<Drafter> cheap_;
   std::unique_ptr<Backend> own_;
   Backend* model_;
-  std::unordered_map<uint64_t, int64_t> inside_;  // by Sequence::order: filled_inside
+  struct Inside {
+    int64_t filled = 0;  // filled_inside
+    size_t task = 0;     // of the last propose
+    bool drafted = false;
+  };
+  std::unordered_map<uint64_t, Inside> inside_;  // by Sequence::order
   // Reused.
   std::vector<DraftTask> cheap_tasks_;
   std::vector<size_t> cheap_of_;        // by cheap task: its task
   std::vector<DraftTree> cheap_trees_;  // by task
   std::vector<DraftTree> answers_;      // by cheap task
+  std::vector<JudgedDraft> judged_;     // of the cheap one
   Batch batch_;
   std::vector<int32_t> first_rows_;                 // by task of a pass: its first logit row
   std::vector<float> logits_;                       // [rows of one task, V]

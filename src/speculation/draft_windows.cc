@@ -12,6 +12,14 @@ constexpr uint64_t kIdleCalls = 1024;
 // A window that lags behind asks once in so many calls what others have computed meanwhile.
 constexpr uint32_t kLookEvery = 4;
 
+// Nodes lie behind the committed tokens in the order in which they were fed.
+bool lies_as_text(const DraftTree& tree) {
+  if (tree.n_grown_levels > 0) return false;  // others lay between them
+  for (int32_t n = 0; n < tree.size(); ++n)
+    if (tree.parents[static_cast<size_t>(n)] != n - 1) return false;
+  return true;
+}
+
 }  // namespace
 
 DraftWindows::DraftWindows(const Options& options, const DraftVocabulary* vocabulary)
@@ -30,6 +38,10 @@ int64_t DraftWindows::limit(const Window& w) const {
 
 std::span<const int32_t> DraftWindows::fed_for(int32_t token) const {
   return vocabulary_->feed(token);
+}
+
+int32_t DraftWindows::own(int32_t token) const {
+  return vocabulary_->empty() ? token : vocabulary_->to_draft[static_cast<size_t>(token)];
 }
 
 // Behind the tokens; what was fed there already, and is the same, needs no second time.
@@ -189,15 +201,22 @@ void DraftWindows::note(const Sequence& s, const Job& job, const DraftTree& tree
   share(s, &w);
   if (w.filled < static_cast<int64_t>(w.tokens.size())) return;
   w.caught_up = true;
-  // Nodes lie behind the committed tokens in node order, so those of a chain lie as a text does;
-  // those of the last level were proposed and not fed.
-  if (tree.n_grown_levels > 0) return;  // others lay between them
-  for (int32_t i = 0; i < tree.size(); ++i) {
-    auto n = static_cast<size_t>(i);
-    if (tree.parents[n] != i - 1 || tree.depths[n] == tree.depth()) break;
-    int32_t token = tree.tokens[n];
-    w.ahead.push_back(vocabulary_->empty() ? token
-                                           : vocabulary_->to_draft[static_cast<size_t>(token)]);
+  if (!lies_as_text(tree)) return;
+  for (int32_t n = 0; n + 1 < tree.size(); ++n)  // the last one was proposed and not fed
+    w.ahead.push_back(own(tree.tokens[static_cast<size_t>(n)]));
+}
+
+void DraftWindows::settle(const Sequence& s, const DraftTree& tree, std::span<const int32_t> path,
+                          std::vector<SlotMove>* moves) {
+  if (lies_as_text(tree)) return;  // there already; more may have been made ready behind it
+  Window& w = at(s);
+  w.ahead.clear();
+  const auto first = static_cast<int32_t>(w.tokens.size());
+  for (int32_t node : path) {
+    int32_t place = tree.place_in_draft(node), to = static_cast<int32_t>(w.ahead.size());
+    if (place < 0) return;
+    if (place != to) moves->push_back({w.blocks, first + place, first + to});
+    w.ahead.push_back(own(tree.tokens[static_cast<size_t>(node)]));
   }
 }
 
@@ -218,9 +237,7 @@ DraftWindows::Job DraftWindows::job_ahead(const Sequence& s, const DraftTree& tr
 void DraftWindows::note_ahead(const Sequence& s, std::span<const int32_t> tokens) {
   Window& w = at(s);
   w.ahead.clear();
-  for (int32_t token : tokens)
-    w.ahead.push_back(vocabulary_->empty() ? token
-                                           : vocabulary_->to_draft[static_cast<size_t>(token)]);
+  for (int32_t token : tokens) w.ahead.push_back(own(token));
 }
 
 void DraftWindows::forget(const Sequence& s) {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/backend.h"
 #include "batch/sequence.h"
 #include "kv/kv_cache.h"
 #include "sampling/draft_tree.h"
@@ -60,8 +61,12 @@ class DraftWindows {
   Job catchup(const Sequence& sequence, int32_t n_tokens) const;
 
   // What a job has written: its committed tokens and, behind them, the nodes of `tree` that were
-  // fed.
+  // fed, where they lie as a text does.
   void note(const Sequence& sequence, const Job& job, const DraftTree& tree);
+  // Of the proposal `tree`, which branches, `path` is kept: moves it behind the tokens of the
+  // window that was proposed for, where the next job finds it.
+  void settle(const Sequence& sequence, const DraftTree& tree, std::span<const int32_t> path,
+              std::vector<SlotMove>* moves);
 
   // A proposal behind the proposal `tree`, a chain whose nodes are all to be kept: one node more
   // that stands for the target's own token, then n_draft. `last` is the slot's token that is fed
@@ -93,6 +98,7 @@ class DraftWindows {
   Window& at(const Sequence& sequence) { return windows_.at(sequence.order); }
   const Window& at(const Sequence& sequence) const { return windows_.at(sequence.order); }
   std::span<const int32_t> fed_for(int32_t token) const;
+  int32_t own(int32_t token) const;  // of one that the draft itself has said
   void begin(const Sequence& sequence, Window* w) const;
   void append(std::span<const int32_t> tokens, Window* w) const;
   void move_on(int64_t limit, Window* w) const;

@@ -34,6 +34,17 @@ struct AbsorbTask {
   int64_t filled = 0;             // of the drafter's plane, before and (set by it) after
 };
 
+// A round that a drafter has proposed for, once it is judged. A tree's node of place i lies behind
+// the committed tokens, in logical slot n_tokens + i (DraftTree::place_in_draft).
+struct JudgedDraft {
+  const Sequence* sequence = nullptr;
+  const DraftTree* tree = nullptr;
+  std::span<const int32_t> path;  // accepted nodes, each the parent of the next
+  int64_t n_tokens = 0;           // committed before the round
+  // Set by the drafter: so many leading tokens have K and V in its plane, the path's included.
+  int64_t filled = 0;
+};
+
 // Proposes tokens. One drafter serves all sequences of a step in one call; the engine thread owns
 // it. A tree's q obeys the rule of sampling/draft_tree.h.
 class Drafter {
@@ -62,16 +73,15 @@ class Drafter {
   // Called while the target computes on what was proposed: what will likely be asked next may be
   // worked out now. It changes no proposal, only when it is made.
   virtual void prepare() {}
-  // The first n committed tokens have K and V in the drafter's plane after a round in which it
-  // proposed `tree` and `path` was accepted, when n_tokens were committed before the round.
-  virtual int64_t filled_after(const DraftTree& tree, std::span<const int32_t> path,
-                               int64_t n_tokens) const = 0;
+  // Moves the accepted paths' K and V to the front of its plane, as the target's are in its own,
+  // and says how far it is filled. Called once the step is judged, before its blocks can be shared.
+  virtual void settle(std::span<JudgedDraft>) {}
   // Whether it lives on what the target computes: then `absorb` is called in every step, with all
   // sequences that had rows, before their blocks can be shared; and its plane needs no catch-up.
   virtual bool absorbs() const { return false; }
   virtual void absorb(std::span<AbsorbTask>) {}
   // The drafter whose tokens it filters, if any, and how far that one's plane is filled for a
-  // sequence that it has just proposed for.
+  // sequence whose round has just been settled.
   virtual Drafter* inner() { return nullptr; }
   virtual int64_t filled_inside(const Sequence&) const { return 0; }
   // Widths of the tree that it draws by itself, where the request fixes none; empty: as asked.

@@ -37,9 +37,10 @@ class EagleDrafter final : public Drafter {
   bool absorbs() const override { return true; }
   int32_t match_length(const Sequence& sequence) override;
   void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) override;
-  int64_t filled_after(const DraftTree&, std::span<const int32_t>,
-                       int64_t n_tokens) const override {
-    return n_tokens;  // the nodes' K and V were made of the head's own hidden states
+  // The nodes' K and V were made of the head's own hidden states: `absorb` makes others for those
+  // that are kept.
+  void settle(std::span<JudgedDraft> drafts) override {
+    for (JudgedDraft& d : drafts) d.filled = d.n_tokens;
   }
   void absorb(std::span<AbsorbTask> tasks) override;
   void copy_blocks(std::span<const BlockCopy> copies) override;

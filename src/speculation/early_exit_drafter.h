@@ -22,9 +22,6 @@ class EarlyExitDrafter final : public Drafter {
     return static_cast<int32_t>(sequence.n_tokens());
   }
   void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) override;
-  int64_t filled_after(const DraftTree&, std::span<const int32_t>, int64_t) const override {
-    return 0;  // no plane of its own
-  }
   void copy_blocks(std::span<const BlockCopy>) override {}
   void forget(const Sequence&) override {}
 

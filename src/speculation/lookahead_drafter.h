@@ -55,9 +55,6 @@ class LookaheadDrafter final : public Drafter {
     return static_cast<int32_t>(sequence.n_tokens());
   }
   void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) override;
-  int64_t filled_after(const DraftTree&, std::span<const int32_t>, int64_t) const override {
-    return 0;  // no plane
-  }
   uint64_t watched(const Sequence& sequence) const override;
   void see(const Sequence& sequence, std::span<const int32_t> argmax, int64_t n_new) override;
   void copy_blocks(std::span<const BlockCopy>) override {}

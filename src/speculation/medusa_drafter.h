@@ -34,9 +34,6 @@ class MedusaDrafter final : public Drafter {
   bool absorbs() const override { return true; }
   int32_t match_length(const Sequence& sequence) override;
   void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) override;
-  int64_t filled_after(const DraftTree&, std::span<const int32_t>, int64_t) const override {
-    return 0;  // no plane
-  }
   void absorb(std::span<AbsorbTask> tasks) override;
   void copy_blocks(std::span<const BlockCopy>) override {}
   void forget(const Sequence& sequence) override { kept_.erase(sequence.order); }

@@ -254,19 +254,26 @@ void ModelDrafter::list_translated(std::span<const int32_t> rows,
   }
 }
 
-int64_t ModelDrafter::filled_after(const DraftTree& tree, std::span<const int32_t> path,
-                                   int64_t n_tokens) const {
-  // A node of the last level was proposed but never fed. Fed nodes lie behind the committed tokens
-  // in node order; as far as the accepted path lies in that order too, its K and V are in place,
-  // and what a branch moved is fed again with the next proposal.
-  int64_t n_placed = 0;
-  if (tree.n_grown_levels > 0) return n_tokens;  // others lay between them
-  for (size_t j = 0; j < path.size(); ++j) {
-    bool fed = tree.depths[static_cast<size_t>(path[j])] < tree.depth();
-    if (!fed || path[j] != static_cast<int32_t>(j)) break;
-    ++n_placed;
+// The slots of an accepted path from the place that its first token has in the text; those that lie
+// there already need no move. What was proposed and never fed, a last level's node, ends it.
+void ModelDrafter::settle(std::span<JudgedDraft> drafts) {
+  moves_.clear();
+  for (JudgedDraft& d : drafts) {
+    if (!uses_plane(d.n_tokens)) {
+      windows_->settle(*d.sequence, *d.tree, d.path, &moves_);
+      continue;
+    }
+    d.filled = d.n_tokens;
+    for (int32_t node : d.path) {
+      int32_t place = d.tree->place_in_draft(node);
+      if (place < 0) break;
+      int64_t from = d.n_tokens + place, to = d.filled++;
+      if (from != to)
+        moves_.push_back(
+            {d.sequence->table.blocks, static_cast<int32_t>(from), static_cast<int32_t>(to)});
+    }
   }
-  return n_tokens + n_placed;
+  if (!moves_.empty()) model_->move_slots(moves_);
 }
 
 }  // namespace pf

@@ -40,8 +40,7 @@ class ModelDrafter final : public Drafter {
   int64_t lag(const Sequence& sequence) const override;
   void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) override;
   void prepare() override;
-  int64_t filled_after(const DraftTree& tree, std::span<const int32_t> path,
-                       int64_t n_tokens) const override;
+  void settle(std::span<JudgedDraft> drafts) override;
   void copy_blocks(std::span<const BlockCopy> copies) override {
     if (options_.plane >= 0) model_->copy_blocks(copies);
   }
@@ -101,6 +100,7 @@ class ModelDrafter final : public Drafter {
   std::unordered_map<uint64_t, Ahead> ahead_;  // by Sequence::order
   std::vector<Ahead*> preparing_;              // of this step
   std::vector<int32_t> tokens_ahead_;
+  std::vector<SlotMove> moves_;
   int64_t n_ahead_used_ = 0;
 };
 

@@ -46,9 +46,6 @@ class SuffixDrafter final : public Drafter {
   const std::string& name() const override { return name_; }
   int32_t match_length(const Sequence& sequence) override;
   void propose(std::span<const DraftTask> tasks, std::span<DraftTree> trees) override;
-  int64_t filled_after(const DraftTree&, std::span<const int32_t>, int64_t) const override {
-    return 0;  // no plane
-  }
   void copy_blocks(std::span<const BlockCopy>) override {}
   void forget(const Sequence& sequence) override;  // and remembers its output
 

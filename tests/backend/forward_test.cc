@@ -168,7 +168,7 @@ TEST_P(ForwardOf, TreeNodesHaveTheBitsOfTheirChains) {
     std::vector<SlotMove> moves;
     std::vector<int32_t> chain = t;
     for (size_t j = 0; j < path.size(); ++j) {
-      moves.push_back({0, static_cast<int32_t>(batch.segments[0].node_slot(path[j])),
+      moves.push_back({table, static_cast<int32_t>(batch.segments[0].node_slot(path[j])),
                        static_cast<int32_t>(250 + j)});
       chain.push_back(tree.tokens[static_cast<size_t>(path[j])]);
     }

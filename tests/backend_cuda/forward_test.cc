@@ -184,7 +184,7 @@ TEST_P(CudaBits, SharedPrefixMovedPathsAndCopiedBlocks) {
   batch.clear();
   batch.add(std::span(t).last(1), 23, &tree, table, Batch::Logits::kLast);
   rig.backend->forward(batch);
-  rig.backend->move_slots(std::vector<SlotMove>{{0, 25, 24}, {0, 27, 25}});
+  rig.backend->move_slots(std::vector<SlotMove>{{table, 25, 24}, {table, 27, 25}});
   batch.clear();
   std::vector<int32_t> next = {12};
   batch.add(next, 26, nullptr, table, Batch::Logits::kLast);

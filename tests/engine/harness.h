@@ -162,7 +162,7 @@ class Harness {
       std::unique_ptr<Drafter> cheap = std::make_unique<NgramDrafter>(1);
       if (o.inner_agreement >= 0) {
         auto inner = hash_draft(o.inner_agreement);
-        HashBackend* judge = inner.get();
+        HashBackend* judge = inside = inner.get();
         CascadeDrafter::Options below = c;
         below.plane = 2;
         cheap = std::make_unique<CascadeDrafter>(below, std::move(cheap), judge, std::move(inner));
@@ -248,6 +248,7 @@ class Harness {
   std::unique_ptr<Step> step;
   HashBackend* target = nullptr;
   HashBackend* draft = nullptr;
+  HashBackend* inside = nullptr;  // the model that filters first, of a cascade of three levels
   ModelDrafter* draft_model = nullptr;
   std::map<std::pair<uint64_t, int32_t>, Reply> replies;  // by ticket and index
   uint64_t last_ticket = 0;

@@ -237,8 +237,9 @@ void HashBackend::copy_blocks(std::span<const BlockCopy> copies) {
 }
 
 void HashBackend::move_slots(std::span<const SlotMove> moves) {
+  n_slots_moved += static_cast<int64_t>(moves.size());
   for (const SlotMove& m : moves) {
-    const Segment& s = batch_.segments[static_cast<size_t>(m.segment)];
+    const Segment s{.blocks = m.blocks};
     slot(s, m.to) = slot(s, m.from);
   }
 }

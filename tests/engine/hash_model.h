@@ -85,8 +85,9 @@ class HashBackend final : public Backend {
   void copy_blocks(std::span<const BlockCopy> copies) override;
   void move_slots(std::span<const SlotMove> moves) override;
 
-  int64_t n_rows_run = 0, n_forwards = 0, n_blocks_copied = 0;
+  int64_t n_rows_run = 0, n_forwards = 0, n_blocks_copied = 0, n_slots_moved = 0;
   int32_t max_rows_seen = 0;
+  const Batch& last_batch() const { return batch_; }
   // Called by every pass: a forward, or one level of a proposal for all its jobs together, as a
   // device would run it.
   std::function<void(int32_t n_rows)> on_pass;

@@ -131,8 +131,7 @@ class CpuBackend final : public Backend {
     }
   }
   void move_slots(std::span<const SlotMove> moves) override {
-    for (const SlotMove& m : moves)
-      plane_.move_slot(batch_.segments[static_cast<size_t>(m.segment)], m.from, m.to);
+    for (const SlotMove& m : moves) plane_.move_slot({.blocks = m.blocks}, m.from, m.to);
   }
 
  private:

@@ -103,7 +103,7 @@ class CudaBackend final : public Backend {
     moves_.copy_blocks(copies);
     forward_.head_input().copy_blocks(copies);
   }
-  void move_slots(std::span<const SlotMove> moves) override { moves_.move_slots(moves, batch_); }
+  void move_slots(std::span<const SlotMove> moves) override { moves_.move_slots(moves); }
 
  private:
   // Head rows to token ids; tokens that a reduced head lacks get -inf.

@@ -26,15 +26,15 @@ void PlaneMoves<A>::copy_blocks(std::span<const BlockCopy> copies) {
 }
 
 template <class A>
-void PlaneMoves<A>::move_slots(std::span<const SlotMove> moves, const Batch& batch) {
+void PlaneMoves<A>::move_slots(std::span<const SlotMove> moves) {
   if (moves.empty()) return;
   const auto block_tokens = static_cast<int32_t>(plane_.block_tokens);
   first_.clear();
   staging_.begin();
   auto pairs = staging_.make<int32_t>(2 * static_cast<int64_t>(moves.size()));
   for (size_t i = 0; i < moves.size(); ++i) {
-    const Segment& s = batch.segments[static_cast<size_t>(moves[i].segment)];
-    if (i == 0 || moves[i].segment != moves[i - 1].segment)
+    const Segment s{.blocks = moves[i].blocks};
+    if (i == 0 || moves[i].blocks.data() != moves[i - 1].blocks.data())
       first_.push_back(static_cast<int32_t>(i));
     staging_.host(pairs)[2 * i] = place_of(s, moves[i].from, block_tokens);
     staging_.host(pairs)[2 * i + 1] = place_of(s, moves[i].to, block_tokens);

@@ -16,8 +16,7 @@ class PlaneMoves {
   PlaneMoves(kernels::KvPlane<A> plane, cudaStream_t stream);
 
   void copy_blocks(std::span<const BlockCopy> copies);
-  // Their segments are those of `batch`.
-  void move_slots(std::span<const SlotMove> moves, const Batch& batch);
+  void move_slots(std::span<const SlotMove> moves);
   size_t bytes() const { return staging_.bytes(); }
 
  private:

@@ -76,7 +76,7 @@ class ShardedBackend final : public Backend {
     forward_.each([&](CudaRank<A>& rank) { rank.moves.copy_blocks(copies); });
   }
   void move_slots(std::span<const SlotMove> moves) override {
-    forward_.each([&](CudaRank<A>& rank) { rank.moves.move_slots(moves, batch_); });
+    forward_.each([&](CudaRank<A>& rank) { rank.moves.move_slots(moves); });
   }
 
  private:
