@@ -14,6 +14,8 @@ namespace {
 
 constexpr const char* kReadyService = "pilotfish.v1.Inference";
 constexpr int64_t kShutdownGrace_us = 2'000'000;  // for streams that are told SHUTDOWN
+// Nothing is left to tell anyone, but the engine still holds calls: only a hang is worth dying for.
+constexpr int64_t kEngineGrace_us = 20'000'000;
 
 void configure(grpc::ServerBuilder* builder) {
   // A port that another process listens on is an error, not a port to share.
@@ -126,7 +128,7 @@ Server::~Server() {
   if (state_->backing == nullptr) return;
   // The engine looks at the calls' cancel flags until it has let go of them.
   state_->backing->port.finish_all(FinishReason::kShutdown);
-  check(state_->backing->dispatcher.wait_until_idle(kShutdownGrace_us),
+  check(state_->backing->dispatcher.wait_until_idle(kEngineGrace_us),
         "the engine does not end its requests");
   state_->backing.reset();
 }

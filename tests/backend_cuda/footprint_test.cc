@@ -109,7 +109,7 @@ TEST(CudaFootprint, IsWhatAHeadAndItsTargetTake) {
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }
 
-TEST(CudaFootprint, SendingCountsWhatTheFileHasOfTheMatrices) {
+TEST(CudaUpload, SendingCountsWhatTheFileHasOfTheMatrices) {
   const TinyShape shape = cuda_shape();
   ThreadPool pool(2);
   const Model target = bf16_model(shape),
