@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""llama.cpp behind the same requests as `pilotfish-bench worker`: one JSON object a line. Runs in the
-environment that run.py makes. Only llama.cpp's own C interface does the work; Python picks the token of
-the highest logit, looks n-grams up and drives the loop.
+"""llama.cpp, or its fork ik_llama.cpp, behind the same requests as `pilotfish-bench worker`: one JSON
+object a line. Runs in the environment that run.py makes for it. Only the C interface of either does the
+work; Python picks the token of the highest logit, looks n-grams up and drives the loop.
 
+  {"op": "info"}                          -> system: what the library was built for
   {"op": "tokenize", "text": "..."}       -> tokens (markers parsed)
   {"op": "decode", "prompts": [[ids], ...], "n": 128, "k": 0, "ngram": 3}
                                           -> load_s, prefill_s, decode_s, steps, drafted, accepted, tokens
@@ -14,9 +15,7 @@ import json
 import sys
 import time
 
-import llama_cpp
 import numpy as np
-from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 CONTEXT = 64  # tokens before a measured row; as in the other worker
 
@@ -31,36 +30,111 @@ def simple_ngram(tokens, n, k):
     return [] if places.size == 0 else text[places[-1] + n:places[-1] + n + k].tolist()
 
 
-def lookup(tokens, n, k):
-    """llama-cpp-python's prompt lookup: the first place, longer n-grams first."""
-    return LlamaPromptLookupDecoding(n, k)(np.asarray(tokens, dtype=np.intc)).tolist()
+class LlamaCpp:
+    """llama.cpp by the package llama-cpp-python."""
+
+    def __init__(self):
+        import llama_cpp
+        from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+        self.api, self.lookup_class = llama_cpp, LlamaPromptLookupDecoding
+        self.log = llama_cpp.llama_log_callback(lambda level, text, data: None)  # lives as long as we
+        llama_cpp.llama_log_set(self.log, ctypes.c_void_p(0))
+
+    def lookup(self, tokens, n, k):
+        """llama-cpp-python's prompt lookup: the first place, longer n-grams first."""
+        return self.lookup_class(n, k)(np.asarray(tokens, dtype=np.intc)).tolist()
+
+    def tokenizer(self, model):
+        return model.vocab
+
+    def set_model(self, params, repack):
+        params.use_mmap = True  # it repacks what it can without being told
+
+    def set_context(self, params):
+        params.kv_unified, params.no_perf = True, True
+
+    def begin(self, context):
+        self.memory = self.api.llama_get_memory(context)
+
+    def clear(self, context):
+        self.api.llama_memory_clear(self.memory, False)
+
+    def keep(self, context, sequence, n):
+        self.api.llama_memory_seq_rm(self.memory, sequence, n, -1)
+
+    def system(self):
+        return self.api.llama_print_system_info().decode()
+
+
+class IkLlamaCpp:
+    """ik_llama.cpp by the package ik-llama-cpp-python, whose bindings lack a few functions."""
+
+    def __init__(self):
+        from ik_llama_cpp import _ctypes_api
+        self.api, library = _ctypes_api, _ctypes_api._lib
+        callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+        self.log = callback(lambda level, text, data: None)  # lives as long as we
+        library.llama_log_set.argtypes, library.llama_log_set.restype = [callback, ctypes.c_void_p], None
+        library.llama_log_set(self.log, None)
+        self.remove = library.llama_kv_cache_seq_rm
+        self.remove.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
+        self.remove.restype = ctypes.c_bool
+        library.llama_print_system_info.restype = ctypes.c_char_p
+        self.library = library
+
+    def lookup(self, tokens, n, k):
+        raise RuntimeError("ik-llama-cpp-python has no prompt lookup")
+
+    def tokenizer(self, model):
+        return model.model  # its llama_tokenize takes the model
+
+    def set_model(self, params, repack):
+        params.repack_tensors, params.use_mmap = repack, not repack
+
+    def set_context(self, params):
+        # Its flash attention ends the process (S > 0) where a row sees nothing of another sequence's keys.
+        params.flash_attn = False
+
+    def begin(self, context):
+        pass
+
+    def clear(self, context):
+        self.api.llama_kv_cache_clear(context)
+
+    def keep(self, context, sequence, n):
+        self.remove(context, sequence, n, -1)
+
+    def system(self):
+        return self.library.llama_print_system_info().decode()
 
 
 class Model:
-    def __init__(self, path, threads, max_rows=512, sequences=64, context=4096):
-        llama_cpp.llama_backend_init()
-        params = llama_cpp.llama_model_default_params()
-        params.use_mmap = True
-        self.model = llama_cpp.llama_model_load_from_file(path.encode(), params)
+    def __init__(self, peer, path, threads, repack, max_rows=512, sequences=64, context=4096):
+        api, self.peer = peer.api, peer
+        self.api = api
+        api.llama_backend_init()
+        params = api.llama_model_default_params()
+        peer.set_model(params, repack)
+        self.model = api.llama_model_load_from_file(path.encode(), params)
         if not self.model:
             sys.exit(f"llama_worker: {path} cannot be loaded")
-        self.vocab = llama_cpp.llama_model_get_vocab(self.model)
-        self.width = llama_cpp.llama_vocab_n_tokens(self.vocab)
-        c = llama_cpp.llama_context_default_params()
+        self.vocab = api.llama_model_get_vocab(self.model)
+        self.width = api.llama_vocab_n_tokens(self.vocab)
+        c = api.llama_context_default_params()
         c.n_ctx, c.n_batch, c.n_ubatch = context, max_rows, max_rows  # cells of all sequences
-        c.n_seq_max, c.kv_unified = sequences, True
+        c.n_seq_max = sequences
         c.n_threads = c.n_threads_batch = threads
-        c.no_perf = True
-        self.context = llama_cpp.llama_init_from_model(self.model, c)
+        peer.set_context(c)
+        self.context = api.llama_init_from_model(self.model, c)
         if not self.context:
             sys.exit("llama_worker: no context")
-        self.memory = llama_cpp.llama_get_memory(self.context)
-        self.batch = llama_cpp.llama_batch_init(max_rows, 0, 1)
+        peer.begin(self.context)
+        self.batch = api.llama_batch_init(max_rows, 0, 1)
 
     def tokenize(self, text):
         data = text.encode()
-        out = (llama_cpp.llama_token * (len(data) + 8))()
-        n = llama_cpp.llama_tokenize(self.vocab, data, len(data), out, len(out), False, True)
+        out = (self.api.llama_token * (len(data) + 8))()
+        n = self.api.llama_tokenize(self.peer.tokenizer(self), data, len(data), out, len(out), False, True)
         return list(out[:n])
 
     def forward(self, rows):
@@ -72,19 +146,19 @@ class Model:
             if logits:
                 wanted.append(i)
         b.n_tokens = len(rows)
-        if llama_cpp.llama_decode(self.context, b) != 0:
+        if self.api.llama_decode(self.context, b) != 0:
             raise RuntimeError("llama_decode failed")
         return wanted
 
     def best(self, row):
-        pointer = llama_cpp.llama_get_logits_ith(self.context, row)
+        pointer = self.api.llama_get_logits_ith(self.context, row)
         return int(np.ctypeslib.as_array(pointer, shape=(self.width,)).argmax())
 
     def clear(self):
-        llama_cpp.llama_memory_clear(self.memory, False)
+        self.peer.clear(self.context)
 
     def keep(self, sequence, n):
-        llama_cpp.llama_memory_seq_rm(self.memory, sequence, n, -1)
+        self.peer.keep(self.context, sequence, n)
 
     def decode(self, prompts, n, k, ngram, propose):
         self.clear()
@@ -154,25 +228,28 @@ class Model:
 
 
 def answer(model, r):
+    if r["op"] == "info":
+        return {"system": model.peer.system()}
     if r["op"] == "tokenize":
         return {"tokens": model.tokenize(r["text"])}
     if r["op"] == "decode":
-        propose = lookup if r.get("lookup") else simple_ngram
+        propose = model.peer.lookup if r.get("lookup") else simple_ngram
         return model.decode(r["prompts"], r["n"], r["k"], r.get("ngram", 3), propose)
     if r["op"] == "rows":
         return model.rows(r["m"], r["seconds"])
-    return {"error": "op is none of tokenize, decode, rows"}
+    return {"error": "op is none of info, tokenize, decode, rows"}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--ik", action="store_true", help="ik_llama.cpp in place of llama.cpp")
+    parser.add_argument("--repack", action="store_true", help="its run-time repack (--ik)")
     o = parser.parse_args()
-    quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
-    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    peer = IkLlamaCpp() if o.ik else LlamaCpp()
     began = time.perf_counter()
-    model = Model(o.model, o.threads)
+    model = Model(peer, o.model, o.threads, o.repack)
     model.load_s = time.perf_counter() - began
     for line in sys.stdin:
         print(json.dumps(answer(model, json.loads(line))), flush=True)
