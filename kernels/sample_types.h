@@ -77,6 +77,12 @@ struct DraftTrees {
   TokenValue* q;                                         // [B, q_capacity]
   int32_t q_capacity;
 };
+// Those from the b-th on.
+inline DraftTrees trees_behind(const DraftTrees& t, int64_t b) {
+  const int64_t n = b * kMaxNodes;
+  return {t.n_nodes + b, t.n_entries + b, t.tokens + n, t.parents + n,          t.depths + n,
+          t.q_begin + n, t.q_end + n,     t.scores + n, t.q + b * t.q_capacity, t.q_capacity};
+}
 
 enum class RowState : int32_t {
   kGood,

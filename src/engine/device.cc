@@ -1,5 +1,7 @@
 #include "engine/device.h"
 
+#include <algorithm>
+
 #include "backend/cpu/cpu_backend.h"
 #include "base/cpus.h"
 #include "engine/memory_plan.h"
@@ -45,6 +47,9 @@ CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& r) {
   o.block_tokens = r.block_tokens;
   o.max_rows = r.max_rows;
   o.max_context = r.max_context;
+  // One tree and its root at least, and no more than a pass has rows.
+  o.head_chunk_rows = std::max(kMaxTreeNodes + 1, std::min(r.head_rows, r.max_rows));
+  o.max_sequences = options.max_num_seqs;
   o.graphs = options.cuda_graphs;
   o.keep_hidden = r.keep_hidden;
   o.tap_layers = r.tap_layers;

@@ -4,6 +4,7 @@
 
 #include "engine/device.h"
 #include "engine/drafter_names.h"
+#include "engine/head_rooms.h"
 #include "engine/memory_plan.h"
 #include "engine/nvml.h"
 #include "engine/open_models.h"
@@ -149,10 +150,7 @@ void set_step(const EngineOptions& o, const MemoryPlan& plan, const OpenModels& 
   step->scheduler.max_num_seqs = o.max_num_seqs;
   step->scheduler.max_num_batched_tokens = o.max_num_batched_tokens;
   step->max_context = plan.max_context;
-  bool deep = o.draft_length == "adaptive" || o.draft_length == "window";
-  step->num_speculative_tokens = o.num_speculative_tokens >= 0 ? o.num_speculative_tokens
-                                 : deep                        ? 10
-                                                               : 5;
+  step->num_speculative_tokens = longest_chain(o);
   step->length.rule = o.draft_length == "adaptive" ? LengthRule::kAdaptive
                       : o.draft_length == "window" ? LengthRule::kWindow
                       : o.draft_length == "rate"   ? LengthRule::kRate

@@ -5,6 +5,7 @@
 #include "backend/cuda/shard.h"
 #include "batch/draft_shape.h"
 #include "engine/drafter_names.h"
+#include "engine/head_rooms.h"
 
 namespace pf {
 namespace {
@@ -142,6 +143,7 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
   ResidentModel r;
   r.block_tokens = o.block_size;
   r.max_rows = o.max_num_batched_tokens;
+  r.head_rows = target_head_rows(o);
   r.name = "target";
   r.model = &target;
   r.numbers = numbers_of(o, device, target);
@@ -160,6 +162,7 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
     r.name = drafts[i].is_head() ? "draft head" : "draft model";
     if (drafts.size() > 1) r.name += " " + drafts[i].name;
     r.model = &drafts[i].model;
+    r.head_rows = draft_head_rows(o, *r.model);
     r.embedding_of = r.model->shares_embedding || r.model->shares_head ? &target : nullptr;
     r.numbers = drafts[i].is_head() ? all[0].numbers : numbers_of(o, devices[i], *r.model);
     r.weights = o.draft_quantization != "none" ? o.draft_quantization : r.numbers;

@@ -34,6 +34,7 @@ struct CudaSetting {
   bool medusa = false;              // three heads over hidden states
   float temperature = 2;            // of the coupled requests
   int32_t n_devices = 1;            // that share the target
+  int32_t head_rows = 33;           // logit rows that there is room for at once
 };
 
 class CudaEngine {
@@ -51,7 +52,7 @@ class CudaEngine {
     o.block_tokens = 8;
     o.max_rows = 64;
     o.max_context = 128;
-    o.head_chunk_rows = 33;
+    o.head_chunk_rows = run.head_rows;
     o.draft_top_n = 16;
     o.graphs = run.graphs;
     o.int8_kv = run.int8_kv;
@@ -142,6 +143,7 @@ class CudaEngine {
     std::map<uint64_t, std::vector<int32_t>> texts;
     for (int steps = 0; !step_->idle() && steps < 1000; ++steps) {
       step_->run();
+      ++n_steps;
       while (auto e = outbox_.try_pop()) {
         auto& t = texts[e->ticket];
         t.insert(t.end(), e->tokens.begin(), e->tokens.end());
@@ -157,7 +159,7 @@ class CudaEngine {
   }
   int64_t n_preemptions() const { return step_->snapshot().n_preemptions; }
 
-  int64_t drafted = 0, accepted = 0;
+  int64_t drafted = 0, accepted = 0, n_steps = 0;
   ModelDrafter* cpu_draft = nullptr;
 
  private:

@@ -45,7 +45,7 @@ struct CudaRig {
     o.block_tokens = o.block_tokens == 16 ? 8 : o.block_tokens;
     o.max_rows = std::min(o.max_rows, 192);
     o.max_context = 1024;
-    o.head_chunk_rows = 33;
+    o.head_chunk_rows = o.head_chunk_rows == 65 ? 33 : o.head_chunk_rows;
     o.draft_top_n = 16;
     n_blocks = o.n_blocks;
     options = o;

@@ -54,6 +54,37 @@ TEST_F(CudaLossless, BatchesDraftsTreesPrefixHitsAndPreemptionKeepTheText) {
   }
 }
 
+// Steps of up to 6 x 4 and 6 x 6 logit rows, of which there is room for 10.
+TEST_F(CudaLossless, AStepThatTheHeadTakesInPartsKeepsTheText) {
+  const auto want = alone(false, 6);
+  for (CudaSetting setting : {CudaSetting{.k = 3, .ngram = true, .model = true},
+                              {.k = 3, .tree = {2, 2}, .model = true},
+                              {.k = 3, .exit_layers = 1, .graphs = false}}) {
+    setting.head_rows = 10;
+    EXPECT_EQ(CudaEngine(setting).run({1, 2, 3, 4, 5, 6}), want);
+  }
+}
+
+// Whatever the room, the host waits for the verdict once a step, and for a draft of chains or of
+// trees of one shape once more.
+TEST_F(CudaLossless, AStepWaitsForItsVerdictAndItsDraftOnce) {
+  if (!ptxvm::on_machine()) GTEST_SKIP() << "counts calls of the machine's runtime";
+  for (int32_t head_rows : {33, 10})
+    for (CudaSetting setting : {CudaSetting{},
+                                {.k = 3, .ngram = true},
+                                {.k = 3, .model = true},
+                                {.k = 3, .tree = {2, 2}, .model = true}}) {
+      setting.head_rows = head_rows;
+      CudaEngine engine(setting);
+      ptxvm::clear_host_calls();
+      engine.run({1, 2, 3, 4, 5, 6});
+      const auto waits = static_cast<int64_t>(ptxvm::host_calls().waits);
+      EXPECT_GE(waits, engine.n_steps);
+      EXPECT_LE(waits, engine.n_steps * (setting.model ? 2 : 1));
+      EXPECT_EQ(waits > engine.n_steps, setting.model);
+    }
+}
+
 // Runs all six and then two again, which hit prefixes; each must say what it says alone. With a
 // twin the CPU drafts in every place as this does, and as many are kept. How many are.
 int64_t expect_texts(CudaSetting setting, const std::map<uint64_t, std::vector<int32_t>>& want,

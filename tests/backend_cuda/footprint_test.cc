@@ -36,6 +36,7 @@ TEST(CudaFootprint, IsTheMemoryThatTheBackendTakes) {
       o.max_rows = 70;
       o.max_context = 300'000;
       o.draft_top_n = 16;
+      if (int4) o.head_chunk_rows = 130, o.max_sequences = 7;
       const int64_t before = cuda_free_bytes();
       auto backend = make_cuda_backend(model, nullptr, o, pool);
       ASSERT_TRUE(backend.ok()) << backend.status().message();

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "backend_cuda/cuda_rig.h"
+#include "backend_cuda/launched.h"
+#include "ptxvm/host_calls.h"
 #include "sampling/accept.h"
 #include "sampling/grow.h"
 
@@ -106,6 +108,91 @@ TEST_F(CudaJudging, AcceptsWhatTheHostAccepts) {
         }
       }
     }
+}
+
+// Nine sequences of five rows. Rooms for 65 rows at once, for 17 and for two sequences' residuals
+// give the same tokens, losses and log-probabilities, bit by bit, in one wait and two copies.
+TEST(CudaJudgeRooms, PartsOfAStepAreJudgedAsTheWhole) {
+  const Model model = bf16_model(cuda_shape());
+  SamplingParams warm;
+  warm.temperature = 3;
+  StopParams stop;
+  std::vector<AcceptResult> whole;
+  std::vector<int> n_heads;
+  for (const auto& [rows, sequences] : {std::pair(64, 64), std::pair(17, 64), std::pair(64, 2)}) {
+    CudaOptions o;
+    o.head_chunk_rows = rows;
+    o.max_sequences = sequences;
+    CudaRig rig(model, o);
+    std::vector<DraftTree> trees(9);
+    std::vector<std::vector<int32_t>> texts;
+    std::vector<std::vector<BlockId>> tables;
+    Batch batch;
+    for (int32_t s = 0; s < 9; ++s) {
+      texts.push_back(text_of(4 + s, s));
+      tables.push_back(rig.table(3, 20 * s));
+      for (int32_t i = 0; i < 4; ++i) {
+        auto first = static_cast<int32_t>(trees[static_cast<size_t>(s)].q_entries.size());
+        trees[static_cast<size_t>(s)].q_entries.push_back({5 * s + i, 0.75f});
+        trees[static_cast<size_t>(s)].q_entries.push_back({60 + i, 0.25f});
+        trees[static_cast<size_t>(s)].add(5 * s + i, i - 1, first, 0.75f);
+      }
+    }
+    for (size_t s = 0; s < 9; ++s)
+      batch.add(texts[s], 0, &trees[s], tables[s], Batch::Logits::kLast);
+    rig.backend->forward(batch);
+    std::vector<AcceptJob> jobs;
+    for (int32_t s = 0; s < 9; ++s) {
+      AcceptInput in{};
+      in.tree = &trees[static_cast<size_t>(s)];
+      in.params = &warm;
+      in.stop = &stop;
+      in.policy.rule = s % 3 == 0 ? Acceptance::kThreshold : Acceptance::kRejection;
+      in.policy.alpha = 0.2f;
+      in.key = {99, static_cast<uint32_t>(s)};
+      in.position = 4 + s;
+      in.want_logprobs = true;
+      in.n_top_logprobs = s % 4;
+      in.watched = s == 7 ? 0b101 : 0;
+      in.max_tokens = 10;
+      jobs.push_back({s, in});
+    }
+    std::vector<AcceptResult> got(9);
+    rig.logits(1);  // waits for the pass
+    if (ptxvm::on_machine()) {
+      ptxvm::clear_host_calls();
+      ptxvm::settings().note_launches = true;
+      ptxvm::take_launches();
+    }
+    rig.backend->accept(jobs, got);
+    if (ptxvm::on_machine()) {
+      ptxvm::settings().note_launches = false;
+      EXPECT_EQ(ptxvm::host_calls().waits, 1u);
+      EXPECT_EQ(ptxvm::host_calls().copies, 2u);
+      int heads = 0;
+      for (const std::string& l : launched()) heads += l.starts_with("gemm_kernel");
+      n_heads.push_back(heads);
+    }
+    if (whole.empty()) whole = got;
+    for (size_t s = 0; s < 9; ++s) {
+      EXPECT_EQ(got[s].tokens, whole[s].tokens);
+      EXPECT_EQ(got[s].path, whole[s].path);
+      EXPECT_EQ(got[s].losses, whole[s].losses);
+      EXPECT_EQ(got[s].argmax, whole[s].argmax);
+      ASSERT_EQ(got[s].logprobs.size(), whole[s].logprobs.size());
+      for (size_t i = 0; i < got[s].logprobs.size(); ++i) {
+        EXPECT_EQ(got[s].logprobs[i].logprob, whole[s].logprobs[i].logprob);
+        ASSERT_EQ(got[s].logprobs[i].top.size(), s % 4);
+        for (size_t t = 0; t < s % 4; ++t)
+          EXPECT_EQ(got[s].logprobs[i].top[t].token, whole[s].logprobs[i].top[t].token);
+      }
+    }
+  }
+  EXPECT_FALSE(whole[7].argmax.empty());
+  // 45 rows; 3 sequences in 17 rows; 2 in 2 residuals.
+  if (ptxvm::on_machine()) {
+    EXPECT_EQ(n_heads, (std::vector<int>{1, 3, 5}));
+  }
 }
 
 TEST_F(CudaJudging, ScoresKnownTokensAsTheHostDoes) {

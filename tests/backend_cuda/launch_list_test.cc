@@ -60,6 +60,7 @@ class Launches : public testing::TestWithParam<bool> {
     list.forward(batch);
     list.accept(batch);
     EXPECT_EQ(listed(list), launched());
+    EXPECT_EQ(list.n_waits(), 1);
   }
 
   Model model;

@@ -156,6 +156,20 @@ TEST_F(Estimate, DraftsPayLessTheMoreSequencesShareAStep) {
   }
 }
 
+// 40 sequences with 10 drafted tokens have 440 logit rows, and the head has room for 64 x 11, of
+// which 512 at most. Where one sequence was foreseen it has room for 65: eight times the gather,
+// the head, the laws and the accept rule (5 sequences of 11 rows at once), and 7 times the head's
+// 525,336,576 weights of 2 bytes more.
+TEST_F(Estimate, AStepReadsTheHeadOnceForAllSequencesThatWereForeseen) {
+  const Load load{40, 2048, 0};
+  const StepEstimate foreseen = estimator->estimate(load, 10);
+  for (ResidentModel& r : plan.residents) r.head_rows = 11;
+  StepEstimator not_foreseen(options, plan.residents, *device, shares);
+  const StepEstimate e = not_foreseen.estimate(load, 10);
+  EXPECT_EQ(e.target.n_launches - foreseen.target.n_launches, 7 * 4);
+  EXPECT_EQ(e.target.bytes - foreseen.target.bytes, 7 * int64_t{525'336'576} * 2);
+}
+
 class EstimateOfTwo : public Estimate {
  protected:
   EstimateOfTwo() : Estimate(2) {}

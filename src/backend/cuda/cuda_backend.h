@@ -28,6 +28,7 @@ struct CudaOptions {
   int32_t max_rows = 512;  // T of a forward pass
   int64_t max_context = 0;
   int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
+  int32_t max_sequences = 64;    // that a step usually judges: they get room at once
   int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
   // Small passes and drafts as CUDA graphs, the results are the same; not with several devices.
   bool graphs = true;

@@ -1,7 +1,7 @@
 // The memory of the CUDA backend, worked out before it is made, from the same options: what each
 // part of it allocates, in the order of its members. Needs no CUDA toolkit.
+#include "backend/cuda/head_chunks.h"
 #include "backend/cuda/int4_shape.h"
-#include "backend/cuda/limits.h"
 #include "backend/cuda/shard.h"
 #include "kernels/sample_types.h"
 
@@ -72,10 +72,8 @@ int64_t kv_block_bytes(const ModelShape& m, const CudaOptions& o) {
 }
 
 int64_t judge_bytes(const ModelShape& m, const CudaOptions& o) {
-  const int64_t chunk = o.head_chunk_rows;
-  const auto row = static_cast<int64_t>(sizeof(kernels::RowLaw) + sizeof(kernels::Accepted) +
-                                        kMaxListedTop * sizeof(kernels::TokenValue));
-  return static_cast<int64_t>(kJudgeStaging + alignof(kernels::RowLaw)) + chunk * (row + 4 * m.V);
+  return static_cast<int64_t>(kJudgeStaging + judge_answer_bytes(o)) +
+         n_judged_at_once(o) * 4 * m.V;
 }
 
 int64_t draft_bytes(const ModelShape& m, const CudaOptions& o) {

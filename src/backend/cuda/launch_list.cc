@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/head_chunks.h"
 #include "backend/cuda/int4_shape.h"
-#include "backend/cuda/limits.h"
 #include "backend/cuda/shard.h"
 #include "backend/draft_levels.h"
 
@@ -113,23 +113,17 @@ void LaunchList::head(int64_t n) {
 }
 
 void LaunchList::accept(const Batch& batch) {
-  for (size_t first = 0; first < batch.segments.size();) {
-    size_t end = first;
-    int64_t n = 0;
-    for (; end < batch.segments.size(); ++end) {
-      const int64_t more = Batch::n_logit_rows(batch.segments[end]);
-      if (n + more > options_.head_chunk_rows) break;
-      n += more;
-    }
-    check(end > first, "a tree has more rows than there is room for");
-    ++n_copies_;
-    add(gather_rows_cost(n, m_.E, 2, 2));
-    head(n);
-    add(make_laws_cost(n, m_.V));
-    add(accept_cost(static_cast<int64_t>(end - first), m_.V));
-    ++n_waits_;
-    first = end;
-  }
+  ++n_copies_;
+  each_head_chunk(
+      options_, batch.segments.size(),
+      [&](size_t s) { return Batch::n_logit_rows(batch.segments[s]); },
+      [&](const HeadChunk& c) {
+        add(gather_rows_cost(c.n_rows, m_.E, 2, 2));
+        head(c.n_rows);
+        add(make_laws_cost(c.n_rows, m_.V));
+        add(accept_cost(c.n_sequences(), m_.V));
+      });
+  ++n_waits_;
 }
 
 void LaunchList::propose(std::span<const ProposeJob> jobs, int64_t n_layers) {
