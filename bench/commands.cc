@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/files.h"
@@ -78,13 +79,14 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
       ->type_name("N,N")
       ->check(CLI::Range(1, 1024).description(""));
   command
-      ->add_option("--part", o->kernels.parts,
-                   "What to measure [products,attention,rows,step,length,kv,growth]; groups: INT4 "
-                   "groups of 128 over blocks of 32, needs --dtype int4")
+      ->add_option(
+          "--part", o->kernels.parts,
+          "What to measure [all but groups]; groups: INT4 groups of 128 over blocks of 32, "
+          "needs --dtype int4")
       ->delimiter(',')
-      ->type_name("{products,groups,attention,rows,step,length,kv,growth}")
-      ->check(CLI::IsMember(
-                  {"products", "groups", "attention", "rows", "step", "length", "kv", "growth"})
+      ->type_name("{products,groups,attention,rows,sampling,step,length,kv,growth,messages}")
+      ->check(CLI::IsMember({"products", "groups", "attention", "rows", "sampling", "step",
+                             "length", "kv", "growth", "messages"})
                   .description(""));
   command->add_option("--m", o->kernels.rows, "Rows, or sequences, of a step [1..16 and 512]")
       ->delimiter(',')
@@ -105,6 +107,8 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
   command->callback([o, run, command, quick] {
     *run = [o, command, quick] {
       KernelsOptions& k = o->kernels;
+      std::error_code error;
+      k.program = std::filesystem::read_symlink("/proc/self/exe", error).string();
       if (k.threads.empty()) k.threads = default_threads();
       k.protocol.slice_s = 1e-3 * o->slice_ms;
       if (quick->count() > 0) {

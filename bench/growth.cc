@@ -6,16 +6,16 @@
 #include <memory>
 
 #include "base/philox.h"
+#include "bench/byte_vocabulary.h"
 #include "bench/measure.h"
 #include "bench/scripted_backend.h"
 #include "engine/step.h"
 #include "kv/kv_cache.h"
 #include "speculation/ngram_drafter.h"
-#include "text/byte_alphabet.h"
+#include "speculation/suffix_index.h"
 #include "text/stop_matcher.h"
 #include "text/text_stream.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace pf {
 namespace {
@@ -163,14 +163,52 @@ double ngram_cost(int64_t n) {
   });
 }
 
+// Repeats enough that a match is some tokens long.
+std::vector<int32_t> few_tokens(int64_t n) {
+  std::vector<int32_t> tokens = random_tokens(n);
+  for (int32_t& t : tokens) t %= 64;
+  return tokens;
+}
+
+int64_t look_up(const SuffixIndex& index, std::span<const int32_t> context,
+                std::vector<int32_t>* followers) {
+  context = context.last(std::min<size_t>(context.size(), SuffixIndex::kMaxMatch));
+  const int32_t length = index.match(context);
+  if (length > 0) index.followers(context.last(static_cast<size_t>(length)), 1, followers);
+  return length;
+}
+
+double suffix_cost(int64_t n) {
+  const std::vector<int32_t> tokens = few_tokens(n);
+  std::vector<int32_t> followers;
+  return cost_of([&] {
+    SuffixIndex index;
+    int64_t length = 0;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      index.append(tokens[i]);
+      length += look_up(index, std::span(tokens).first(i + 1), &followers);
+    }
+    check(length > 0, "a text of few tokens never matches itself");
+  });
+}
+
+// At 64 places of a context of n tokens.
+double suffix_lookup_cost(int64_t n) {
+  const std::vector<int32_t> tokens = few_tokens(n);
+  SuffixIndex index;
+  for (int32_t t : tokens) index.append(t);
+  std::vector<int32_t> followers;
+  return cost_of([&] {
+    for (int64_t i = 1; i <= 64; ++i)
+      check(look_up(index, std::span(tokens).first(static_cast<size_t>(i * n / 65 + 1)),
+                    &followers) > 0,
+            "an earlier place is not found");
+  });
+}
+
 // Every byte, and a^2, a^4, ... a^64: one letter without end is the longest piece to merge.
 Result<Tokenizer> letter_tokenizer() {
-  Vocabulary v;
-  v.pre = "gpt-2";
-  for (int b = 0; b < 256; ++b) {
-    v.tokens.emplace_back();
-    append_utf8(letter_of_byte(static_cast<uint8_t>(b)), &v.tokens.back());
-  }
+  Vocabulary v = byte_vocabulary();
   for (std::string part = "a"; part.size() < 64; part += part) {
     v.merges.emplace_back(part, part);
     v.tokens.push_back(part + part);
@@ -253,6 +291,9 @@ void bench_growth(bool quick, Report* report) {
       {"prefix", "prefix lookup in a prompt's tokens", sizes(2048, 131072), 1.15, prefix_cost},
       {"blocks", "blocks taken and given back, in tokens", sizes(2048, 131072), 1.15, blocks_cost},
       {"ngram", "n-gram update and lookup, token by token", sizes(1024, 65536), 1.2, ngram_cost},
+      {"suffix", "suffix update and lookup, token by token", sizes(1024, 65536), 1.2, suffix_cost},
+      {"suffix.lookup", "64 suffix lookups in a context", sizes(1024, 65536), 0.2,
+       suffix_lookup_cost},
       {"tokenise", "tokenising one letter n times", sizes(16384, 1048576), 1.2,
        [&](int64_t n) {
          std::string text(static_cast<size_t>(n), 'a');

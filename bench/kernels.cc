@@ -6,6 +6,7 @@
 #include "bench/growth.h"
 #include "bench/kv_rows.h"
 #include "bench/length_rows.h"
+#include "bench/message_rows.h"
 
 namespace pf {
 namespace {
@@ -72,7 +73,7 @@ Status bench_model(const KernelsOptions& o, const std::string& name, const std::
     KernelBench bench{short_name(name), dtype, *pool, memory, o.protocol, o.quick, o.rows, report};
     if (wants(o, "groups") && dtype == "int4")
       if (Status s = compare_groups(bench, *model, options); !s.ok()) return s;
-    if (wants(o, "products") || wants(o, "attention") || wants(o, "rows")) {
+    if (wants(o, "products") || wants(o, "attention") || wants(o, "rows") || wants(o, "sampling")) {
       CpuModel packed;
       packed.kernels = choose_kernels("");
       if (Status s = pack_model(*model, nullptr, options, *pool, &packed); !s.ok())
@@ -81,6 +82,9 @@ Status bench_model(const KernelsOptions& o, const std::string& name, const std::
       // K and V are bf16 whatever the products' dtype: once is enough.
       if (wants(o, "attention") && dtype == o.dtypes.front()) bench_attention(bench, packed);
       if (wants(o, "rows") && pool == pools.front()) bench_rows(bench, packed);
+      // Logits are floats whatever they were made of.
+      if (wants(o, "sampling") && pool == pools.front() && dtype == o.dtypes.front())
+        bench_sampling(bench, packed);
     }
     if (!wants(o, "step") && !wants(o, "length")) continue;
     Result<std::unique_ptr<Backend>> backend = make_cpu_backend(*model, nullptr, options, *pool);
@@ -100,7 +104,8 @@ Result<Report> bench_kernels(const KernelsOptions& asked) {
     if (o.quick) o.rows = {1, 4, 8, 12, 512};
   }
   const bool models = wants(o, "products") || wants(o, "groups") || wants(o, "attention") ||
-                      wants(o, "rows") || wants(o, "step") || wants(o, "length");
+                      wants(o, "rows") || wants(o, "sampling") || wants(o, "step") ||
+                      wants(o, "length");
   for (const std::string& model : models ? o.models : std::vector<std::string>{})
     if (Status s = check_model(model); !s.ok()) return s;
   Report report("kernels");
@@ -121,6 +126,8 @@ Result<Report> bench_kernels(const KernelsOptions& asked) {
       if (Status s = bench_model(o, model, dtype, memory, pools, &report); !s.ok()) return s;
   if (wants(o, "kv")) bench_kv(&report);
   if (wants(o, "growth")) bench_growth(o.quick, &report);
+  if (wants(o, "messages"))
+    if (Status s = bench_messages(o.program, o.quick, &report); !s.ok()) return s;
   return report;
 }
 

@@ -15,14 +15,15 @@ struct KernelsOptions {
   std::vector<std::string> models = {"smollm2-135m", "tinyllama-1.1b"};
   std::vector<std::string> dtypes = {"bf16", "int8", "int4"};
   // "groups", INT4 groups of 128 beside blocks of 32, only where it is named.
-  std::vector<std::string> parts = {"products", "attention", "rows",  "step",
-                                    "length",   "kv",        "growth"};
+  std::vector<std::string> parts = {"products", "attention", "rows",   "sampling", "step",
+                                    "length",   "kv",        "growth", "messages"};
   std::vector<int> threads;
   std::vector<int> rows;  // m of the tables over m; empty: 1..16, and 512 of the products
   Protocol protocol;
   size_t probe_bytes = size_t{512} << 20;
   // Fewer shapes and row counts, and small sizes in the growth tables: a check that all of it runs.
   bool quick = false;
+  std::string program;  // this one, which "messages" starts as a client
 };
 
 // Every hot kernel of the CPU backend at the shapes of the models, beside the probes; whole steps;
@@ -54,8 +55,10 @@ void bench_products(KernelBench& bench, const CpuModel& model);
 void bench_groups(KernelBench& bench, const CpuModel& by_32, const CpuModel& by_128);
 // Attention of one layer after the other: decode, verify, several sequences, a prompt's chunk.
 void bench_attention(KernelBench& bench, const CpuModel& model);
-// What is done row by row: norm, gate, packing of activations.
+// What is done row by row: norm, gate, RoPE with K and V into their slots, packing of activations.
 void bench_rows(KernelBench& bench, const CpuModel& model);
+// What makes tokens of logits: cuts, draws, the accept rules, a draft's list.
+void bench_sampling(KernelBench& bench, const CpuModel& model);
 // Backend::forward and accept: m sequences, and m rows of one sequence.
 void bench_step(KernelBench& bench, Backend& backend);
 

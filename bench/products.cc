@@ -12,6 +12,13 @@ namespace {
 
 using Matrices = std::vector<const PackedMatrix*>;
 
+// As the kernel says it; the C library speaks of the host's cache where a machine has a part.
+int64_t cache_bytes(int level, int64_t otherwise) {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");
+  int64_t kib = 0;
+  return file >> kib ? kib << 10 : otherwise;
+}
+
 int64_t bytes_of(const Matrices& matrices) {
   int64_t bytes = 0;
   for (const PackedMatrix* w : matrices) bytes += w->bytes();
@@ -155,6 +162,41 @@ Matrices layers_of(const CpuModel& model) {
   return layers;
 }
 
+// So many tiles of a matrix as half of the second-level caches hold, again and again: what is left
+// is arithmetic.
+void bench_resident(KernelBench& bench, const CpuModel& model, int64_t m) {
+  constexpr size_t kTurns = 16;  // between two calls of the pool
+  const PackedMatrix& whole = model.layers[0].qkv;
+  const int64_t room = cache_bytes(2, 1 << 20) / 2 * bench.pool.size();
+  PackedMatrix part;
+  part.format = whole.format;
+  part.k = whole.k;
+  part.n_steps = whole.n_steps;
+  part.n_tiles = std::clamp<int64_t>(room / whole.tile_bytes(), 1, whole.n / kTileRows);
+  part.n = part.n_tiles * kTileRows;
+  part.data = whole.data;
+  const Matrices turns(kTurns, &part);
+  auto product = std::make_shared<Product>(*model.kernels, turns, m, kTurns);
+  Load alu = bench.dtype == "bf16" ? bf16_probe(bench.pool) : int8_probe(bench.pool);
+  if (!alu || bench.dtype == "fp32") return;  // the machine has no such probe
+  const double flops_per_byte = flops_of(turns, m) / static_cast<double>(bytes_of(turns));
+  std::vector<Load> flops = {[&, product] { return product->run(bench.pool) * flops_per_byte; }};
+  auto rounds = alternate(bench.protocol, bench.pool, alu, flops);
+  const Kept share = share_of_probe(rounds, 0);
+  const double rate = rate_of_subject(rounds, 0).median;
+  bench.report->add("products in the cache", {{"model", bench.model},
+                                              {"dtype", bench.dtype},
+                                              {"threads", bench.pool.size()},
+                                              {"m", m},
+                                              {"KB", 1e-3 * static_cast<double>(part.bytes())},
+                                              {"GFLOP/s", rate > 0 ? Json(1e-9 * rate) : Json()},
+                                              {"of ALU", to_json(share)}});
+  if (m == 8 && bench.dtype == "bf16")
+    bench.report->add(Goal{bench.id("C3.resident8"),
+                           "products in the cache over the ALU probe, m = 8, " + bench.at(),
+                           share.median(), 0.90, true});
+}
+
 }  // namespace
 
 void bench_groups(KernelBench& bench, const CpuModel& by_32, const CpuModel& by_128) {
@@ -177,13 +219,7 @@ void bench_groups(KernelBench& bench, const CpuModel& by_32, const CpuModel& by_
   }
 }
 
-bool is_past_cache(int64_t weight_bytes) {
-  // As the kernel says it; the C library speaks of the host's cache where a machine has a part.
-  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
-  int64_t cache_kib = 0;
-  if (!(file >> cache_kib)) cache_kib = 32 << 10;
-  return weight_bytes >= 4 * (cache_kib << 10);
-}
+bool is_past_cache(int64_t weight_bytes) { return weight_bytes >= 4 * cache_bytes(3, 32 << 20); }
 
 void bench_products(KernelBench& bench, const CpuModel& model) {
   Matrices qkv, o, gate_up, down;
@@ -199,6 +235,9 @@ void bench_products(KernelBench& bench, const CpuModel& model) {
     add_line(bench, "layers", layers, m, f);
     if (bench.quick || is_past_cache(bytes_of(layers))) judge(bench, m, f);
   }
+  for (int64_t m : {4, 8, 12, 16})
+    if (std::find(bench.rows.begin(), bench.rows.end(), m) != bench.rows.end())
+      bench_resident(bench, model, m);
   struct Group {
     const char* name;
     const Matrices& matrices;

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <random>
 
+#include "backend/cpu/rotate.h"
 #include "bench/kernels.h"
 
 namespace pf {
@@ -28,12 +30,28 @@ void bench_rows(KernelBench& bench, const CpuModel& model) {
     double bytes, flops;  // read and written; as the formula says
     std::function<void()> run;
   };
+  KvPlane plane(1, 1, model.G, 16, model.D, model.f32 ? KvType::kF32 : KvType::kBf16);
+  const BlockId block = 0;
+  const int32_t token = 5;
+  Batch one;
+  one.add({&token, 1}, 7, nullptr, {&block, 1}, Batch::Logits::kLast);
+  std::vector<float> qkv = normal_values(model.qkv_width()), turned(qkv.size()),
+                     cosine(static_cast<size_t>(model.D / 2), 0.8f), sine(cosine.size(), 0.6f);
+  const double n_qkv = static_cast<double>(model.qkv_width());
   double E = static_cast<double>(model.E), F = static_cast<double>(model.F);
   const Kernel kernels[] = {
       {"rms norm", model.E, 12 * E, 4 * E,
        [&] { k.rms_norm(x.data(), x.data(), 1e-5f, model.E, out.data()); }},
       {"silu times up", model.F, 12 * F, 5 * F,
        [&] { k.silu_mul(x.data(), x.data() + model.F, model.F, out.data()); }},
+      {"rope, K and V stored", model.qkv_width(),
+       8 * n_qkv + 2.0 * static_cast<double>(model.G * model.D * (model.f32 ? 4 : 2)),
+       4.0 * static_cast<double>((model.H + model.G) * model.D),
+       [&] {
+         std::copy(qkv.begin(), qkv.end(), turned.begin());
+         rotate_and_store(model, one, 0, {0, 1}, {cosine.data(), sine.data()}, turned.data(),
+                          &plane);
+       }},
       {"pack a row", model.F, 4 * F + static_cast<double>(chunk.bytes()) / kMaxChunkRows, F,
        [&] { k.pack_row(wide.format, x.data(), model.F, wide.n_steps, 0, 1, chunk.as()); }}};
   for (const Kernel& kernel : kernels) {

@@ -156,7 +156,7 @@ Json cost_figures(const Json& figures, double usd_per_hour) {
 
 Json serve_figures(std::span<const RequestRecord> records, double duration_s, const Slo& slo) {
   std::vector<double> ttft, tpot, itl, e2el, queue;
-  int64_t completed = 0, failed = 0, cancelled = 0, good = 0, n_in = 0, n_out = 0;
+  int64_t completed = 0, failed = 0, cancelled = 0, good = 0, n_in = 0, n_out = 0, n_messages = 0;
   for (const RequestRecord& r : records) {
     queue.push_back(1e3 * (r.sent_s - r.due_s));
     failed += r.outcome == RequestRecord::Outcome::kFailed;
@@ -165,6 +165,7 @@ Json serve_figures(std::span<const RequestRecord> records, double duration_s, co
     ++completed;
     n_in += r.n_prompt;
     n_out += r.n_tokens;
+    n_messages += static_cast<int64_t>(r.message_s.size());
     good += slo.met_by(r);
     e2el.push_back(1e3 * r.e2e_s());
     if (r.n_tokens > 0) ttft.push_back(1e3 * r.ttft_s());
@@ -179,6 +180,7 @@ Json serve_figures(std::span<const RequestRecord> records, double duration_s, co
               {"cancelled", cancelled},
               {"total_input_tokens", n_in},
               {"total_output_tokens", n_out},
+              {"total_messages", n_messages},
               {"request_throughput", per_s(completed)},
               {"request_goodput", slo.any() ? Json(per_s(good)) : Json()},
               {"output_throughput", per_s(n_out)},

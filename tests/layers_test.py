@@ -26,7 +26,8 @@ ROOMS = {
     "bench": BASE | {"proto", "text", "backend", "speculation", "engine"},
 }
 ROOMS["cli"] = set(ROOMS) - {"bench"}
-ROOMS["bench"] |= {"cli"}  # load_text: how the files of a model become its tokenizer and its template
+# load_text: how the files of a model become its tokenizer and its template; what a message of the server costs.
+ROOMS["bench"] |= {"cli", "server"}
 ROOMS["main"] = ROOMS["cli"] | {"cli"}
 # A room may use what the types of its neighbours are made of.
 THROUGH = {

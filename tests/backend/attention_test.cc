@@ -218,6 +218,33 @@ TEST(Attention, NeighboursSharedBlocksAndThreadsChangeNoBit) {
 }
 
 // A prompt's rows meet many splits: they are folded wave by wave, or all at once.
+// By hand, in keys per layer and head: blocks of 16, splits of 128.
+TEST(Attention, ABlockThatSeveralRowsSeeIsReadOnce) {
+  Rig rig({4, 2, 16, 0, 16, KvType::kBf16});
+  auto keys_read = [&](const Batch& batch) {
+    Attention attention(4, 2, 16, 0, batch.n_rows(), kContext, 1);
+    attention.plan(batch, rig.plane);
+    return attention.n_keys_read(batch);
+  };
+  const std::vector<int32_t> token = {3};
+  std::vector<BlockId> table(20);
+  std::iota(table.begin(), table.end(), 0);
+  std::vector<std::vector<BlockId>> mixed(4, table), own(4, table);  // a batch borrows them
+  Batch shared, apart, chain;
+  for (BlockId s = 0; s < 4; ++s) {
+    const auto i = static_cast<size_t>(s);
+    mixed[i][16] = 30 + s;  // the first 256 tokens are everybody's
+    shared.add(token, 263, nullptr, mixed[i], Batch::Logits::kLast);
+    std::iota(own[i].begin(), own[i].end(), 20 * s);
+    apart.add(token, 263, nullptr, own[i], Batch::Logits::kLast);
+  }
+  EXPECT_EQ(keys_read(apart), 4 * 264);
+  EXPECT_EQ(keys_read(shared), 256 + 4 * 8);
+  // Rows of one text at positions 260 to 263 read all of it once.
+  chain.add(std::vector<int32_t>{1, 2, 3, 4}, 260, nullptr, table, Batch::Logits::kLast);
+  EXPECT_EQ(keys_read(chain), 264);
+}
+
 TEST(Attention, WavesOfSplitsChangeNoBit) {
   for (const CpuKernels* kernels : all_kernels())
     for (int64_t window : {0, 290}) {

@@ -57,7 +57,26 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
   for (const Json& line : j["sections"]["attention with int8 KV"])
     // Heads of 16: a byte each and a scale of 4, in place of 2 bytes each.
     EXPECT_DOUBLE_EQ(line["bytes of plain"].get<double>(), 20.0 / 32.0);
-  EXPECT_EQ(j["sections"]["rows"].size(), 3u * 3);
+  EXPECT_EQ(j["sections"]["rows"].size(), 3u * 4);
+  EXPECT_EQ(j["sections"]["sampling"].size(), 12u);
+  // m = 4, 8 and 12, where the machine has something to compare with.
+  EXPECT_EQ(j["sections"].value("products in the cache", Json::array()).size(),
+            probe_kernels().bf16 ? 3u * 2 * 3 : 0u);
+  ASSERT_EQ(j["sections"]["attention over a shared prefix"].size(), 2u * 2);
+  for (const Json& line : j["sections"]["attention over a shared prefix"]) {
+    if (line["threads"] == 1) {
+      EXPECT_EQ(line["keys read / there"], 1.0) << line;
+    }
+    // 8 x 272 keys apart, 256 + 8 x 16 together; and 16 rows of one text.
+    const double least = line["case"] == "8 sequences" ? 384.0 / 2176 : 1.0 / 16;
+    EXPECT_GE(line["keys read / apart"].get<double>(), least - 1e-9) << line;
+    EXPECT_LT(line["keys read / apart"].get<double>(), 0.5) << line;
+  }
+  ASSERT_EQ(j["sections"]["messages"].size(), 1u);
+  const Json& messages = j["sections"]["messages"][0];
+  EXPECT_GT(messages["messages"], 0);
+  EXPECT_GT(messages["CPU us each"], 0.0);
+  EXPECT_LE(messages["per request and step"], 1.0) << "a message without a token";
   EXPECT_EQ(j["sections"]["step"].size(), 3u * 2 * (4 + 3));  // m = 1, 4, 8, 12 and 4, 8, 12
   EXPECT_EQ(j["sections"]["step host time"].size(), 2u * 4);
   EXPECT_EQ(j["sections"]["kv"].size(), 4u);
@@ -84,7 +103,7 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
   }
   std::set<std::string> grown;
   for (const Json& line : j["sections"]["growth"]) grown.insert(line["what"]);
-  EXPECT_EQ(grown.size(), 8u);
+  EXPECT_EQ(grown.size(), 10u);
   for (const Json& line : j["sections"]["growth"]) EXPECT_GT(line["us"], 0.0) << line;
   std::set<std::string> ids;
   for (const Json& goal : j["goals"]) {
@@ -93,9 +112,10 @@ TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
     EXPECT_TRUE(goal["pass"].is_boolean());
     EXPECT_TRUE(ids.insert(goal["id"]).second) << goal["id"] << " stands twice";
   }
-  for (const char* id :
-       {"C1.bf16.1t@tiny", "C2.int4.2t@tiny", "C3.T4.bf16.1t@tiny", "C8.k0",
-        "C6.plain.bf16.1t@tiny", "C6.best.int4.2t@tiny", "growth.step.k4", "growth.tokenise"})
+  for (const char* id : {"C1.bf16.1t@tiny", "C2.int4.2t@tiny", "C3.T4.bf16.1t@tiny", "C8.k0",
+                         "C6.plain.bf16.1t@tiny", "C6.best.int4.2t@tiny", "growth.step.k4",
+                         "growth.tokenise", "growth.suffix", "growth.suffix.lookup", "C8.message",
+                         "C8.each", "attention.once.16-branches.bf16.2t@tiny"})
     EXPECT_TRUE(ids.contains(id)) << id;
 }
 

@@ -42,6 +42,7 @@ TEST(ServeFigures, CountOnlyCompletedRequests) {
   EXPECT_EQ(j["failed"], 1);
   EXPECT_EQ(j["total_input_tokens"], 30);
   EXPECT_EQ(j["total_output_tokens"], 5);
+  EXPECT_EQ(j["total_messages"], 4);
   EXPECT_DOUBLE_EQ(at(j, "request_throughput"), 1);
   EXPECT_DOUBLE_EQ(at(j, "output_throughput"), 2.5);
   EXPECT_DOUBLE_EQ(at(j, "total_token_throughput"), 17.5);

@@ -165,6 +165,21 @@ void Attention::add_to_unit(const Batch& batch, int64_t split, int32_t row) {
   unit_rows_.push_back(row);
 }
 
+int64_t Attention::n_keys_read(const Batch& batch) const {
+  int64_t n = 0;
+  for (const Unit& u : units_) {
+    const int64_t begin = u.split * kSplit;
+    int64_t furthest = begin;
+    for (int32_t i = 0; i < u.n_rows; ++i) {
+      const int64_t end = end_of(batch, unit_rows_[static_cast<size_t>(u.first_row + i)]);
+      furthest = std::max(furthest, std::min(u.end, end));
+      n += std::max<int64_t>(0, std::min(begin + kSplit, end) - u.end);  // its own
+    }
+    n += furthest - begin;
+  }
+  return n;
+}
+
 // Groups of keys and values of positions [begin, end), as this row sees them; `begin` starts a
 // tile.
 void Attention::find_keys(const KvPlane& plane, const Batch& batch, int64_t layer, int64_t kv_head,

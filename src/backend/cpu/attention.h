@@ -36,6 +36,9 @@ class Attention {
   // `barrier` meets them.
   void run(const CpuKernels& kernels, const Batch& batch, const KvPlane& plane, int64_t layer,
            const float* queries, int64_t ldq, float* out, int thread, SpinBarrier& barrier);
+  // Keys (and as many values) that the present plan reads per layer and KV head. Where rows share
+  // blocks that is less than what each of them sees.
+  int64_t n_keys_read(const Batch& batch) const;
   int64_t bytes() const;
   // The same before it is made.
   static int64_t bytes_of(int64_t n_heads, int64_t head_width, int64_t max_rows,

@@ -130,7 +130,6 @@ class CpuForward {
                int thread);
   void pack_rows(const PackedMatrix& next, const float* x, int64_t m, int thread);
   void normalise(const std::vector<float>& weight, const PackedMatrix& next, int64_t m, int thread);
-  void rotate_and_store(const Batch& batch, int64_t layer, Range rows);
   void finish(const Batch& batch, int thread);
 
   const CpuModel& model_;
