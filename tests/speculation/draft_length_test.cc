@@ -126,7 +126,7 @@ class Simulation {
 // are of the choice and not of luck. The learning is part of it: every point starts with what a
 // server measures at its start.
 void expect_c6(double noise, std::vector<int32_t> batches, int stride, double over_plain,
-               double over_best, bool blind = false) {
+               double over_best) {
   for (const Machine& machine : machines()) {
     std::printf("%s, noise %.0f %%: speed of adaptive over plain | over the best fixed K\n      ",
                 machine.name, 100 * noise);
@@ -138,7 +138,7 @@ void expect_c6(double noise, std::vector<int32_t> batches, int stride, double ov
       std::snprintf(text, sizeof(text), "a=%.1f ", a);
       std::string line = text;
       for (int32_t batch : batches) {
-        Outcome out = Simulation(machine, batch, noise, blind).run(a, 3000);
+        Outcome out = Simulation(machine, batch, noise).run(a, 3000);
         double plain = fixed_speed(machine, a, batch, 0), best = plain;
         for (int32_t k = 1; k <= kDeepest; ++k)
           best = std::max(best, fixed_speed(machine, a, batch, k));
@@ -156,14 +156,36 @@ TEST(DraftLength, IsNeverMuchBelowPlainNorBelowTheBestFixedLength) {
   expect_c6(0, {1, 2, 4, 8, 16, 32, 64}, 1, 0.98, 0.97);
 }
 
-// Every measured time is off by 10 % (log-normal): the goal is not held there at every point, but
-// no choice goes astray. Bounds set after seeing the figures.
+// Every measured time is off by 10 % (log-normal). A settled knot of a cost curve takes .04 of each
+// sample, so it is off by .1 sqrt(.04 / 1.96) = 1.4 %; where two lengths differ by less than
+// 3 sqrt(2) of that, 6 %, either may be taken. K = 0 is measured as often as all others together,
+// so the goal over plain stands.
 TEST(DraftLength, StaysNearThatOnANoisyMachine) { expect_c6(0.1, {1, 4, 64}, 2, 0.98, 0.94); }
 
-// A server that has measured nothing before its first step. Bounds set after seeing the figures:
-// the goals are missed by a little where a batch pays for finding the knee.
-TEST(DraftLength, StaysNearThatWithoutAnythingMeasuredBefore) {
-  expect_c6(0, {1, 8, 32}, 2, 0.95, 0.94, true);
+// A server that has measured nothing before its first step looks for the knee while it serves: that
+// costs at most what 100 steps take, 3.3 % of the first 3,000. Behind them the goals hold, but for
+// one of the 72 points, which is seen to stay at .954: 24 rows lie between the 16 and 40 that were
+// tried, and the roofline through these makes them 6 % dearer than they are.
+TEST(DraftLength, ReachesThatWithoutAnythingMeasuredBefore) {
+  int n_missed = 0;
+  for (const Machine& machine : machines())
+    for (int32_t batch : {1, 8, 32})
+      for (double a : {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}) {
+        double plain = fixed_speed(machine, a, batch, 0), best = plain;
+        for (int32_t k = 1; k <= kDeepest; ++k)
+          best = std::max(best, fixed_speed(machine, a, batch, k));
+        Simulation simulation(machine, batch, 0, true);
+        const double first = simulation.run(a, 3000).speed(),
+                     then = simulation.run(a, 3000).speed();
+        const std::string at =
+            std::string(machine.name) + " a=" + std::to_string(a) + " B=" + std::to_string(batch);
+        EXPECT_GE(first, (0.98 - 100.0 / 3000) * plain) << at;
+        EXPECT_GE(first, (0.97 - 100.0 / 3000) * best) << at;
+        EXPECT_GE(then, 0.98 * plain) << at;
+        EXPECT_GE(then, 0.95 * best) << at;
+        n_missed += then < 0.97 * best;
+      }
+  EXPECT_LE(n_missed, 1);
 }
 
 TEST(DraftLength, LeavesZeroWhenAcceptanceReturns) {
