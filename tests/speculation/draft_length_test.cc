@@ -261,6 +261,43 @@ TEST(DraftLength, MeasuresItsSpeedupAgainstItsOwnPlainSteps) {
   EXPECT_NEAR(out.measured_speedup, out.speed() / fixed_speed(machine, 0.8, 2, 0), 0.06);
 }
 
+// Ten samples of 1 make five six, one sample of 0 makes five four; and no more than may be drafted.
+TEST(DraftLength, TheSimpleRulesGoByWhatWasKeptAndNoFurtherThanAllowed) {
+  auto lengths = [](LengthRule rule, double share, int n_rounds) {
+    DraftLength control({rule, 0, {0.1f}});
+    DraftHistory history;
+    for (int i = 0; i < n_rounds; ++i) {
+      std::vector<DraftRound> rounds{{&history, 0, 5, 4, static_cast<int32_t>(4 * share)}};
+      control.learn(rounds, {.n_rows = 5, .n_sequences = 1, .n_tokens = 1});
+    }
+    std::vector<DraftAsk> asks{{.history = &history, .match = 5, .max_depth = 10},
+                               {.history = &history, .match = 5, .max_depth = 2}};
+    control.plan({2, 2, 0, 64}, asks);
+    return std::pair(asks[0].depth, asks[1].depth);
+  };
+  EXPECT_EQ(lengths(LengthRule::kWindow, 1, 9), std::pair(5, 2));
+  EXPECT_EQ(lengths(LengthRule::kWindow, 1, 10), std::pair(6, 2));
+  EXPECT_EQ(lengths(LengthRule::kWindow, 0, 10), std::pair(4, 2));
+  EXPECT_EQ(lengths(LengthRule::kRate, 1, 10), std::pair(5, 2));
+  EXPECT_EQ(lengths(LengthRule::kRate, 0, 1), std::pair(4, 2));
+  EXPECT_EQ(lengths(LengthRule::kRate, 0, 30), std::pair(1, 1));
+  EXPECT_EQ(lengths(LengthRule::kFixed, 0, 30), std::pair(10, 2));
+}
+
+// Rows for one of two drafts: the sequence that will just do until its deadline has them.
+TEST(DraftLength, WhoIsShortOfTimeDraftsFirst) {
+  DraftLength control({LengthRule::kAdaptive, 0, {0.01f}});
+  for (int i = 0; i < 20; ++i)
+    for (int32_t rows : {1, 2, 3, 4}) control.learn_target(rows, 1 + 0.01 * rows);
+  DraftHistory a, b;
+  std::vector<DraftAsk> asks{
+      {.history = &a, .match = 5, .max_depth = 4},
+      {.history = &b, .match = 5, .max_depth = 4, .weight = weight_of_slack(1'000'000, 1e6)}};
+  control.plan({2, 2, 0, 3}, asks);
+  EXPECT_EQ(asks[0].depth, 0);
+  EXPECT_EQ(asks[1].depth, 1);
+}
+
 TEST(DraftLength, OneStepInSoManyRunsPlain) {
   DraftLength control({LengthRule::kFixed, 50, {0.1f}});
   DraftHistory history;
