@@ -23,9 +23,13 @@ PassCost measure_passes(KernelBench& bench, Backend& backend) {
   auto rounds = alternate(protocol, bench.pool, step_load(backend, 1, 0), passes);
   for (size_t i = 0; i < rows.size(); ++i) {
     Kept share = share_of_probe(rounds, i);
+    bench.report->add("draft length, passes", {{"model", bench.model},
+                                               {"dtype", bench.dtype},
+                                               {"threads", bench.pool.size()},
+                                               {"rows", rows[i]},
+                                               {"T(1)/T(m)", to_json(share)}});
     if (share.spread.n == 0) continue;
-    cost.rows.push_back(rows[i]);
-    cost.us.push_back(cost.us[0] / share.median());
+    cost.add(rows[i], cost.us[0] / share.median());
   }
   return cost;
 }
@@ -79,6 +83,11 @@ class ScriptedDrafter final : public Drafter {
 };
 
 }  // namespace
+
+void PassCost::add(int32_t n_rows, double took_us) {
+  rows.push_back(n_rows);
+  us.push_back(std::max(took_us, us.back()));
+}
 
 double PassCost::operator()(int32_t n) const {
   if (rows.size() == 1) return us[0];

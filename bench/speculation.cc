@@ -398,12 +398,13 @@ Result<Report> bench_speculation(const SpeculationOptions& asked) {
   for (const std::string& name : o.drafters) {
     Result<Way> way = Way::parse(name);
     if (!way.ok()) return way.status();
-    if (is_synthetic(o.model) && name != "ngram")
-      return invalid("--drafters " + name + ": a model with random weights drafts by ngram");
     ways.push_back(way.take());
   }
   Result<PromptSet> prompts = read_prompts(o.prompts_file, o.model, o.kinds, o.n_prompts);
   if (!prompts.ok()) return prompts.status();
+  for (const Way& way : ways)
+    if (is_synthetic(o.model) && way.name != "ngram")
+      return invalid("--drafters " + way.name + ": a model with random weights drafts by ngram");
   std::optional<RandomHeads> heads;  // until the last engine that reads them is gone
   const bool medusa =
       std::any_of(ways.begin(), ways.end(), [](auto& w) { return w.has("medusa"); });

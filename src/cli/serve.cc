@@ -130,25 +130,16 @@ void run_until_signal(const sigset_t& set, Server& server, Log& log) {
   if (again || server.state().n_open.load() > 0) end_at_once(log);
 }
 
-constexpr double kDearDraft = 0.1, kTooDearDraft = 0.3;  // SOURCES: a draft step over a target step
-
 // Before anybody is told that this server is ready.
 Status test_engine(Engine& engine, Log& log) {
   Result<Engine::SelfTested> tested = engine.self_test();
   if (!tested.ok()) return tested.status();
-  for (size_t i = 0; i < tested->step_cost_ratios.size(); ++i) {
-    double ratio = tested->step_cost_ratios[i];
-    std::string name = engine.info().drafters[i].name;
-    if (ratio > kTooDearDraft)
-      log.warn(
-          "a draft step costs more than 30 % of a target step: it can hardly pay; take a "
-          "smaller draft",
-          {{"drafter", name}, {"ratio", ratio}});
-    else if (ratio > kDearDraft)
-      log.warn("a draft step costs more than 10 % of a target step; a smaller draft may pay better",
-               {{"drafter", name}, {"ratio", ratio}});
-    else if (ratio > 0)
-      log.info("draft measured", {{"drafter", name}, {"ratio", ratio}});
+  for (const DraftCost& c : draft_costs(engine.info().drafters, tested->step_cost_ratios)) {
+    const std::string by = c.measured ? "measured" : "bytes";
+    if (c.warning.empty())
+      log.info("draft cost", {{"drafter", c.drafter}, {"ratio", c.ratio}, {"by", by}});
+    else
+      log.warn(c.warning, {{"drafter", c.drafter}, {"ratio", c.ratio}, {"by", by}});
   }
   log.info("self-test passed");
   return {};

@@ -5,6 +5,7 @@
 #include "engine/self_test.h"
 #include "engine/step.h"
 #include "speculation/model_drafter.h"
+#include "speculation/utilisation.h"
 
 namespace pf {
 
@@ -183,8 +184,7 @@ void Step::learn_costs() {
   report.draft_passes = draft_passes_;
   length_.learn(rounds_, report);
   choice_.earn(report.n_sequences, report.total_seconds);
-  double knee = length_.target_cost().knee();
-  double utilisation = std::min(100.0, 100 * report.n_rows / knee);
+  double utilisation = utilisation_of(report.n_rows, length_.target_cost().knee());
   if (parts_.utilisation) utilisation = parts_.utilisation(now_us).value_or(utilisation);
   alpha_.observe(utilisation);
 }

@@ -87,6 +87,9 @@ void add_recent(const Snapshot& s, const Snapshot& before, Families* f) {
     f->counter((name + "cod_fallback_count_total").c_str(),
                "Rounds in which no draft token was kept.", fallbacks);
   }
+  f->gauge("pilotfish_cod_draft_latency_p50",
+           "Median drafting time of a step, seconds, last minute.",
+           s.draft_times.quantile_since(before.draft_times, 0.5));
   f->gauge("pilotfish_draft_length", "Mean tokens drafted in a round with a draft, last minute.",
            ratio(drafted, since(s.n_draft_rounds, before.n_draft_rounds)));
   double draft = since(s.draft_seconds, before.draft_seconds);

@@ -108,6 +108,33 @@ TEST(StartNotes, SayWhatSeveralDevicesAndALibraryCost) {
   EXPECT_EQ(start_notes(o)[0].find("--prefill-gemm cublas: "), 0u);
 }
 
+// Heads and first layers are not run at the start: their bytes speak for them. N-grams cost
+// nothing.
+TEST(StartNotes, WarnOfEveryDraftThatIsDear) {
+  auto drafter = [](const char* name, float by_bytes) {
+    DrafterDescription d;
+    d.name = name;
+    d.step_cost_ratio = by_bytes;
+    return d;
+  };
+  const std::vector<DrafterDescription> drafters = {
+      drafter("ngram", 0),     drafter("early-exit", 0.4f), drafter("eagle", 0.05f),
+      drafter("medusa", 0.2f), drafter("model", 0.05f),     drafter("other", 0.05f)};
+  const std::vector<DraftCost> costs = draft_costs(drafters, {0, 0, 0, 0, 0.35, 0.1});
+  ASSERT_EQ(costs.size(), 5u);
+  auto says = [&](size_t i, const char* part) {
+    return costs[i].warning.find(part) != std::string::npos;
+  };
+  EXPECT_EQ(costs[0].drafter, "early-exit");
+  EXPECT_TRUE(says(0, "30 %")) << costs[0].warning;
+  EXPECT_FALSE(costs[0].measured);
+  EXPECT_EQ(costs[1].warning, "") << "eagle is cheap";
+  EXPECT_TRUE(says(2, "10 %")) << costs[2].warning;
+  EXPECT_TRUE(says(3, "30 %")) << "what was measured counts, whatever the bytes say";
+  EXPECT_TRUE(costs[3].measured);
+  EXPECT_EQ(costs[4].warning, "") << "10 % is not over it";
+}
+
 TEST(Plan, RefusesWhatDevicesCannotShare) {
   EngineOptions o;
   o.model = "llama-3.1-8b";

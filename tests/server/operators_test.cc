@@ -84,6 +84,7 @@ TEST_F(Serving, MetricsHaveTheirNamesFromTheStart) {
         "pilotfish_iteration_tokens_total_bucket{le=\"16384\"} 0\n",
         "\ncod_draft_latency_p99 0\n",
         "pilotfish_cod_draft_latency_p99 0\n",
+        "pilotfish_cod_draft_latency_p50 0\n",
         "pilotfish_draft_length 0\n",
         "pilotfish_draft_time_share 0\n",
         "pilotfish_cancelled_to_freed_seconds_count 0\n",

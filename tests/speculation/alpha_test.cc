@@ -11,6 +11,7 @@
 #include "speculation/acceptance_model.h"
 #include "speculation/alpha_control.h"
 #include "speculation/length_rules.h"
+#include "speculation/utilisation.h"
 
 namespace pf {
 namespace {
@@ -88,7 +89,7 @@ class HourOfSourceA {
       const double rows = static_cast<double>(left_.size()) * (kDrafted + 1);
       const double took = kOneRow * (1 + (rows - 1) / (kKnee - 1));
       step();
-      alpha_.observe(std::min(100.0, 100 * rows / kKnee));
+      alpha_.observe(utilisation_of(static_cast<int32_t>(rows), kKnee));
       now += took;
       if (now < 0.1 * seconds) continue;  // it fills
       counted += took;
@@ -163,6 +164,12 @@ TEST(Alpha, ABusyAndAQuietHourComeToTheValuesOfSourceA) {
   EXPECT_NEAR(hour(0.09, 0.41).alpha, 0.6, 1e-6) << "capped: without load there is no reason";
 }
 
+TEST(Alpha, LoadIsRowsOverThoseAtTheKnee) {
+  EXPECT_DOUBLE_EQ(utilisation_of(61, 244), 25);
+  EXPECT_DOUBLE_EQ(utilisation_of(244, 244), 100);
+  EXPECT_DOUBLE_EQ(utilisation_of(1000, 244), 100);
+}
+
 TEST(Alpha, SmoothsUtilisationWithTheWeightOfTheNewest) {
   AlphaControl control({.smoothing = 0.2});
   control.observe(50);
@@ -230,6 +237,17 @@ TEST(LengthRules, WindowMovesByOneOnceTenSamplesSaySo) {
   EXPECT_EQ(window.length(), 1);
   for (int i = 0; i < 1000; ++i) window.observe(1);
   EXPECT_EQ(window.length(), 10);
+}
+
+// Behind 100 samples of .7 come .95s: with n of them the last hundred's mean is .7 + .0025 n, above
+// .8 from the 41st on.
+TEST(LengthRules, WindowLooksAtTheLastHundred) {
+  WindowLength window;
+  for (int i = 0; i < 500; ++i) window.observe(0.7);
+  for (int i = 0; i < 40; ++i) window.observe(0.9499);
+  EXPECT_EQ(window.length(), 5);
+  window.observe(0.9499);
+  EXPECT_EQ(window.length(), 6);
 }
 
 TEST(LengthRules, RateMovesARealNumberByTenPercent) {

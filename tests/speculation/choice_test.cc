@@ -244,14 +244,17 @@ void expect_near_the_best(double noise, double share) {
   }
 }
 
-// The goal is 0.97; one point is seen below it (n-grams and a model, B = 16, at the knee: 0.9696).
-TEST(Choice, IsNeverMuchBelowTheBestDrafterAlone) { expect_near_the_best(0, 0.965); }
+// What it may cost not to know: 1.2 % of the time for trials of those that are not used, .8 % for
+// probes of those who draft nothing, and a plain step in 200, .5 %. The rest to the goal of .97 is
+// for learning in the first of 3,000 steps. (To three digits: one point is seen at .96998.)
+TEST(Choice, IsNeverMuchBelowTheBestDrafterAlone) { expect_near_the_best(0, 0.9695); }
 
-// Every measured time is off by 10 % (log-normal). Bound set after seeing the figures.
-TEST(Choice, NorFarBelowOnANoisyMachine) { expect_near_the_best(0.1, 0.94); }
+// Every measured time is off by 10 % (log-normal). A settled knot of a cost curve takes .04 of each
+// sample, so it is off by .1 sqrt(.04 / 1.96) = 1.4 %; of two offers that differ by less than
+// 3 sqrt(2) of that, 6 %, either may be taken. On average over the steps that is half of it, beside
+// the 2.5 % above.
+TEST(Choice, NorFarBelowOnANoisyMachine) { expect_near_the_best(0.1, 0.945); }
 
-// What no single drafter can do. By the formula, at the best depths: 2.1 tokens in the time of a
-// plain step with the n-grams alone, 2.5 with the model alone, 3.0 with the model in their gaps.
 TEST(Choice, TakesNgramsWhenTheyMatchAndTheModelElse) {
   std::vector<Scripted> list = {copier("ngram", 0.3, 0.8, 0.95), model("m", 0.08, 0.8)};
   Race race(list, 1);

@@ -126,7 +126,7 @@ class Simulation {
 // are of the choice and not of luck. The learning is part of it: every point starts with what a
 // server measures at its start.
 void expect_c6(double noise, std::vector<int32_t> batches, int stride, double over_plain,
-               double over_best, bool blind = false) {
+               double over_best) {
   for (const Machine& machine : machines()) {
     std::printf("%s, noise %.0f %%: speed of adaptive over plain | over the best fixed K\n      ",
                 machine.name, 100 * noise);
@@ -138,7 +138,7 @@ void expect_c6(double noise, std::vector<int32_t> batches, int stride, double ov
       std::snprintf(text, sizeof(text), "a=%.1f ", a);
       std::string line = text;
       for (int32_t batch : batches) {
-        Outcome out = Simulation(machine, batch, noise, blind).run(a, 3000);
+        Outcome out = Simulation(machine, batch, noise).run(a, 3000);
         double plain = fixed_speed(machine, a, batch, 0), best = plain;
         for (int32_t k = 1; k <= kDeepest; ++k)
           best = std::max(best, fixed_speed(machine, a, batch, k));
@@ -156,14 +156,36 @@ TEST(DraftLength, IsNeverMuchBelowPlainNorBelowTheBestFixedLength) {
   expect_c6(0, {1, 2, 4, 8, 16, 32, 64}, 1, 0.98, 0.97);
 }
 
-// Every measured time is off by 10 % (log-normal): the goal is not held there at every point, but
-// no choice goes astray. Bounds set after seeing the figures.
+// Every measured time is off by 10 % (log-normal). A settled knot of a cost curve takes .04 of each
+// sample, so it is off by .1 sqrt(.04 / 1.96) = 1.4 %; where two lengths differ by less than
+// 3 sqrt(2) of that, 6 %, either may be taken. K = 0 is measured as often as all others together,
+// so the goal over plain stands.
 TEST(DraftLength, StaysNearThatOnANoisyMachine) { expect_c6(0.1, {1, 4, 64}, 2, 0.98, 0.94); }
 
-// A server that has measured nothing before its first step. Bounds set after seeing the figures:
-// the goals are missed by a little where a batch pays for finding the knee.
-TEST(DraftLength, StaysNearThatWithoutAnythingMeasuredBefore) {
-  expect_c6(0, {1, 8, 32}, 2, 0.95, 0.94, true);
+// A server that has measured nothing before its first step looks for the knee while it serves: that
+// costs at most what 100 steps take, 3.3 % of the first 3,000. Behind them the goals hold, but for
+// one of the 72 points, which is seen to stay at .954: 24 rows lie between the 16 and 40 that were
+// tried, and the roofline through these makes them 6 % dearer than they are.
+TEST(DraftLength, ReachesThatWithoutAnythingMeasuredBefore) {
+  int n_missed = 0;
+  for (const Machine& machine : machines())
+    for (int32_t batch : {1, 8, 32})
+      for (double a : {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}) {
+        double plain = fixed_speed(machine, a, batch, 0), best = plain;
+        for (int32_t k = 1; k <= kDeepest; ++k)
+          best = std::max(best, fixed_speed(machine, a, batch, k));
+        Simulation simulation(machine, batch, 0, true);
+        const double first = simulation.run(a, 3000).speed(),
+                     then = simulation.run(a, 3000).speed();
+        const std::string at =
+            std::string(machine.name) + " a=" + std::to_string(a) + " B=" + std::to_string(batch);
+        EXPECT_GE(first, (0.98 - 100.0 / 3000) * plain) << at;
+        EXPECT_GE(first, (0.97 - 100.0 / 3000) * best) << at;
+        EXPECT_GE(then, 0.98 * plain) << at;
+        EXPECT_GE(then, 0.95 * best) << at;
+        n_missed += then < 0.97 * best;
+      }
+  EXPECT_LE(n_missed, 1);
 }
 
 TEST(DraftLength, LeavesZeroWhenAcceptanceReturns) {
@@ -237,6 +259,43 @@ TEST(DraftLength, MeasuresItsSpeedupAgainstItsOwnPlainSteps) {
   Machine machine = machines()[0];
   Outcome out = Simulation(machine, 2).run(0.8, 4000);
   EXPECT_NEAR(out.measured_speedup, out.speed() / fixed_speed(machine, 0.8, 2, 0), 0.06);
+}
+
+// Ten samples of 1 make five six, one sample of 0 makes five four; and no more than may be drafted.
+TEST(DraftLength, TheSimpleRulesGoByWhatWasKeptAndNoFurtherThanAllowed) {
+  auto lengths = [](LengthRule rule, double share, int n_rounds) {
+    DraftLength control({rule, 0, {0.1f}});
+    DraftHistory history;
+    for (int i = 0; i < n_rounds; ++i) {
+      std::vector<DraftRound> rounds{{&history, 0, 5, 4, static_cast<int32_t>(4 * share)}};
+      control.learn(rounds, {.n_rows = 5, .n_sequences = 1, .n_tokens = 1});
+    }
+    std::vector<DraftAsk> asks{{.history = &history, .match = 5, .max_depth = 10},
+                               {.history = &history, .match = 5, .max_depth = 2}};
+    control.plan({2, 2, 0, 64}, asks);
+    return std::pair(asks[0].depth, asks[1].depth);
+  };
+  EXPECT_EQ(lengths(LengthRule::kWindow, 1, 9), std::pair(5, 2));
+  EXPECT_EQ(lengths(LengthRule::kWindow, 1, 10), std::pair(6, 2));
+  EXPECT_EQ(lengths(LengthRule::kWindow, 0, 10), std::pair(4, 2));
+  EXPECT_EQ(lengths(LengthRule::kRate, 1, 10), std::pair(5, 2));
+  EXPECT_EQ(lengths(LengthRule::kRate, 0, 1), std::pair(4, 2));
+  EXPECT_EQ(lengths(LengthRule::kRate, 0, 30), std::pair(1, 1));
+  EXPECT_EQ(lengths(LengthRule::kFixed, 0, 30), std::pair(10, 2));
+}
+
+// Rows for one of two drafts: the sequence that will just do until its deadline has them.
+TEST(DraftLength, WhoIsShortOfTimeDraftsFirst) {
+  DraftLength control({LengthRule::kAdaptive, 0, {0.01f}});
+  for (int i = 0; i < 20; ++i)
+    for (int32_t rows : {1, 2, 3, 4}) control.learn_target(rows, 1 + 0.01 * rows);
+  DraftHistory a, b;
+  std::vector<DraftAsk> asks{
+      {.history = &a, .match = 5, .max_depth = 4},
+      {.history = &b, .match = 5, .max_depth = 4, .weight = weight_of_slack(1'000'000, 1e6)}};
+  control.plan({2, 2, 0, 3}, asks);
+  EXPECT_EQ(asks[0].depth, 0);
+  EXPECT_EQ(asks[1].depth, 1);
 }
 
 TEST(DraftLength, OneStepInSoManyRunsPlain) {
