@@ -22,7 +22,7 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kTile = kTileTokens;
 constexpr int kQuarter = kTile / 4;  // keys
-constexpr int kMaxRuns = kMaxPaths + 1;
+constexpr int kMaxRuns = kMaxRests + 1;
 
 template <class T>
 struct Params : PartFold<T> {

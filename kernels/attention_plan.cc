@@ -192,7 +192,7 @@ bool AttentionPlan::add_path(const Path& path, int32_t table, int32_t first, int
 
 // True when the rows are in the open item now.
 bool AttentionPlan::join(const Member& m) {
-  if (members_.empty() || static_cast<int32_t>(members_.size()) == kMaxPaths) return false;
+  if (members_.empty()) return false;
   const Member& back = members_.back();
   if (back.first + back.n + m.n > max_rows_) return false;
   int64_t end = std::min(int64_t{link_} * limits_.block_tokens, int64_t{common_end_});
@@ -200,9 +200,12 @@ bool AttentionPlan::join(const Member& m) {
   int32_t common_end = round_down(
       static_cast<int32_t>(std::min({end, int64_t{m.end}, int64_t{m.visible}})), kTileTokens);
   int32_t common_begin = std::min(common_begin_, m.begin), common = common_end - common_begin;
-  if (common <= 0 || m.end - common_end > common) return false;
-  for (const Member& x : members_)
-    if (x.end - common_end > common) return false;
+  int32_t longest = m.end - common_end, n_rests = m.end > common_end;
+  for (const Member& x : members_) {
+    longest = std::max(longest, x.end - common_end);
+    n_rests += x.end > common_end;
+  }
+  if (common <= 0 || longest > common || n_rests > kMaxRests) return false;
   common_begin_ = common_begin;
   common_end_ = common_end;
   Member joined = m;

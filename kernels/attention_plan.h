@@ -16,7 +16,7 @@ inline constexpr int32_t kTileTokens = 64;
 inline constexpr int32_t kSplitTokens = 256;
 inline constexpr int32_t kGroupTokens = 2048;
 inline constexpr int32_t kItemQueries = 64;  // rows x heads of a KV head that an item may hold
-inline constexpr int32_t kMaxPaths = 8;      // of one item
+inline constexpr int32_t kMaxRests = 8;      // of an item: paths that go on behind what all share
 
 // The rows of a step, as Batch has them. A path is a root-to-leaf path of a tree; a tree node at
 // position p >= visible lies in slot visible + i, where bit i of its mask is the (p - visible)-th.
@@ -44,10 +44,14 @@ struct AttentionRun {
   int32_t unused = 0;  // 32 bytes
 };
 // Work of one block of threads for each KV head: rows that share most of what they read in one
-// unit of positions (a split or a group).
+// unit of positions (a split or a group). So a block of the KV cache that R rows see is loaded into
+// shared memory by R / (kItemQueries / (H / G)) items, rounded up. More rows would need more
+// registers than there are (64 queries are a warp's 16, whose sums of values fill half of them), so
+// the rest is left to the L2: items of a unit that read the same blocks stand side by side, and so
+// they run at the same time and find what the first one of them has loaded.
 struct AttentionItem {
   int32_t first_row = 0, n_rows = 0;  // into item_rows
-  int32_t first_run = 0, n_runs = 0;  // ascending for every row; at most kMaxPaths + 1
+  int32_t first_run = 0, n_runs = 0;  // ascending for every row; at most kMaxRests + 1
 };
 struct AttentionItemRow {
   int32_t row = 0, part = 0;  // its partial result

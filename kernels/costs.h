@@ -38,9 +38,10 @@ OutputBytes sum_output(int64_t T, int64_t E, bool norm);  // y += the product, a
 OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes);
 LaunchCost gemm_int4_cost(int64_t T, const Int4Shape& w, OutputBytes out);
 
-// Of what a plan holds: keys and values of an item are read once for all of its rows. n_rows: of
-// the output, padding included. kv_row_bytes: of a key or value as it is stored, its scale
-// included.
+// Of what a plan holds: keys and values of an item are read once for all of its rows, those of
+// several items by each of them, though the L2 serves all but the first (attention_plan.h): the
+// estimate errs on the slow side. n_rows: of the output, padding included. kv_row_bytes: of a key
+// or value as it is stored, its scale included.
 LaunchCost attention_cost(const AttentionPlan& plan, int64_t T, int64_t n_rows, int64_t H,
                           int64_t G, int64_t D, int64_t kv_row_bytes, int32_t n_blocks);
 

@@ -20,15 +20,4 @@ template <class A>
 void rms_norm(View<A, 2> y, View<const float, 2> x, View<const float, 1> w, float epsilon,
               cudaStream_t stream);
 
-// x[t,e] += p[0,t,e] + p[1,t,e] + ...  (the sum from 0 upward, then one addition), then rms_norm.
-//
-//   x         float [T, E]     read and written
-//   partials  float [n, T, E]  what was not added to the residual yet: the products of n ranks, or
-//                              of one (n = 1); n >= 1
-//
-// Otherwise as above. Moves (10 + 4 n) T E + 4 E bytes.
-template <class A>
-void add_rms_norm(View<A, 2> y, View<float, 2> x, View<const float, 3> partials,
-                  View<const float, 1> w, float epsilon, cudaStream_t stream);
-
 }  // namespace pf::kernels

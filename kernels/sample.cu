@@ -3,7 +3,6 @@
 // are dealt to the threads one by one, so neighbours read neighbours. Nothing of p is written:
 // RowLaw says what p of any token is, and accept asks for a handful.
 #include "base/cuda.h"
-#include "kernels/common/half.cuh"
 #include "kernels/common/row_law.cuh"
 #include "kernels/common/row_max.cuh"
 #include "kernels/common/row_select.cuh"
@@ -17,15 +16,6 @@ constexpr int kThreads = 1024;        // of a row
 constexpr int kThreadsOfSmall = 128;  // of a row of up to kSmallV tokens
 constexpr int kSmallV = 4096;
 constexpr int kMaxV = 1 << 18;
-
-// grid (ceil(n / kThreads)), block (kThreads)
-template <class T>
-__global__ void __launch_bounds__(kThreads) widen_kernel(float* out,       // [n]
-                                                         const T* logits,  // [n]
-                                                         int64_t n) {
-  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < n) out[i] = widen(logits[i]);
-}
 
 // min-p has set the cut; top-k and then top-p move it up.
 __device__ void truncate(const SamplingRules& rules, const float* ruled, int V, RowLaw* law,
@@ -200,22 +190,6 @@ unsigned threads_of(int64_t V) {
 }
 
 }  // namespace
-
-template <class T>
-void widen_logits(View<float, 2> out, View<const T, 2> logits, cudaStream_t stream) {
-  check(out.shape[0] == logits.shape[0] && out.shape[1] == logits.shape[1],
-        "widen_logits: the shapes differ");
-  const int64_t n = out.size();
-  check(n >= 0 && n / kThreads < 1ll << 31, "widen_logits: too many logits");
-  if (n == 0) return;
-
-  widen_kernel<T><<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
-      out.data, logits.data, n);
-  cuda_check(cudaGetLastError());
-}
-
-template void widen_logits<f16>(View<float, 2>, View<const f16, 2>, cudaStream_t);
-template void widen_logits<bf16>(View<float, 2>, View<const bf16, 2>, cudaStream_t);
 
 void make_laws(View<RowLaw, 1> laws, View<TokenValue, 2> top, View<float, 2> logits,
                View<const int32_t, 1> row_sequence, View<const SamplingRules, 1> rules,

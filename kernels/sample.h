@@ -8,15 +8,6 @@
 
 namespace pf::kernels {
 
-// Logits of a 16-bit head (f16 or bf16) to float, exactly.
-//
-//   out     float [R, V]
-//   logits  T [R, V]
-//
-// R == 0 or V == 0 does nothing. Moves 6 R V bytes: bandwidth-bound.
-template <class T>
-void widen_logits(View<float, 2> out, View<const T, 2> logits, cudaStream_t stream);
-
 // From the head's logits to the laws of R rows, the twin of apply_rules, make_distribution,
 // draw_coupled and the log-probabilities of src/sampling/distribution.h:
 // finite check, penalties (a tree row's path stands in its output), bias, bans of end ids before

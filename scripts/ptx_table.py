@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "kernels"))
-from ptxas_test import plain, read  # noqa: E402
+from ptxas_test import blocks_of, plain, read, read_table  # noqa: E402
 
 LEAST_REACHED = 0.95
 SUMS = ("launches", "wavefronts", "wavefronts_ideal", "sectors", "sectors_ideal")
@@ -45,14 +45,6 @@ def images(build):
         for (name, arch), (registers, shared, barriers, _) in read(report).items():
             found.setdefault(name, {})[arch] = (registers, shared, barriers)
     return found
-
-
-def occupancies(build, asked):
-    """[(arch, registers, static, dynamic, threads, barriers)] -> [share]"""
-    lines = "".join(" ".join(map(str, a)) + "\n" for a in asked)
-    tool = build / "tests" / "ptx_occupancy"
-    out = subprocess.run([tool], input=lines, text=True, capture_output=True, check=True).stdout
-    return [float(line.split()[1]) for line in out.splitlines()]
 
 
 def mutations(build):
@@ -93,7 +85,8 @@ def main():
     archs = sorted({arch for k in built for arch in built[k]})
     asked = [(a, built[k][a][0], built[k][a][1], measured[k]["dynamic"], measured[k]["threads"], built[k][a][2])
              for k in run for a in archs]
-    shares = iter(occupancies(args.build, asked))
+    shares = iter(share for _, share in blocks_of(args.build, asked))
+    budget = read_table()
     rows, bad = [], [f"{plain(names[k])}: no test runs it" for k in built if k not in measured]
     for k in run:
         f, name = measured[k], plain(names[k])
@@ -104,6 +97,10 @@ def main():
                      "dynamic_shared": f["dynamic"], "threads": f["threads"], "arch": by_arch})
         if f["reached"] < LEAST_REACHED:
             bad.append(f"{name}: {f['reached']:.1%} of its instructions reached in any one test program")
+        most = budget.get((name, archs[0]))
+        if most and (f["dynamic"] > most[3] or f["threads"] > most[4]):
+            bad.append(f"{name}: a launch with {f['dynamic']} bytes of dynamic shared memory and {f['threads']} "
+                       f"threads, tests/kernels/ptxas_budget.txt says {most[3]} and {most[4]}")
         bad += [f"{name} {a}: no block fits a multiprocessor" for a in archs if by_arch[a]["occupancy"] == 0]
     head = "".join(f"{a + ' reg occ':>15}" for a in archs)
     print(f"{'kernel':<58}{'launches':>9}{'reached':>9}{'banks':>7}{'sectors':>8}{'shared':>8}{head}")

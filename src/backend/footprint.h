@@ -53,6 +53,11 @@ inline int64_t matrix_file_bytes(const Model& m) {
   return bytes;
 }
 
+// ModelConfig::int4_group of the file that holds it.
+inline int head_int4_group(const Model& m, const Model* embedding_of) {
+  return (m.shares_head ? *embedding_of : m).config.int4_group;
+}
+
 // Whether the rows of the head are those of the embedding, so that one copy serves for both. The
 // addresses alone do not tell: a Model of shapes has one for all its matrices.
 inline bool head_is_embedding(const Model& m, const Model* embedding_of) {

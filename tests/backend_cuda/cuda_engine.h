@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/tiny_head.h"
@@ -29,18 +30,19 @@ struct CudaSetting {
   bool cascade = false;     // n-grams filtered by the model, which does not draft itself
   int32_t n_blocks = 60;
   bool cpu = false, graphs = true, int8_kv = false, cpu_draft = false;
-  HeadKind head = HeadKind::kNone;  // a head over hidden states, with every second token
-  bool reduced = false;             // the model has every second token, too
-  bool medusa = false;              // three heads over hidden states
-  float temperature = 2;            // of the coupled requests
-  int32_t n_devices = 1;            // that share the target
-  int32_t head_rows = 33;           // logit rows that there is room for at once
+  HeadKind head = HeadKind::kNone;          // a head over hidden states, with every second token
+  bool reduced = false;                     // the model has every second token, too
+  bool medusa = false;                      // three heads over hidden states
+  float temperature = 2;                    // of the coupled requests
+  int32_t n_devices = 1;                    // that share the target
+  int32_t head_rows = 33;                   // logit rows that there is room for at once
+  std::optional<AcceptPolicy> policy = {};  // of all requests; none: greedy and coupled
 };
 
 class CudaEngine {
  public:
   explicit CudaEngine(const CudaSetting& run)
-      : temperature_(run.temperature), pool_(1), inbox_(64), outbox_(1024) {
+      : temperature_(run.temperature), policy_(run.policy), pool_(1), inbox_(64), outbox_(1024) {
     Model target = bf16_model(cuda_shape());
     TinyShape small = cuda_shape();
     small.layers = 1;  // the target's first layer: right about as often as a draft is
@@ -138,6 +140,11 @@ class CudaEngine {
       r->has_seed = i % 2 == 1;
       r->seed = 5 + i;
       r->stop.max_new_tokens = 12;
+      if (policy_) {
+        r->speculation.rule = SpeculationParams::Rule::kNamed;
+        r->speculation.policy = *policy_;
+        r->speculation.has_alpha = true;
+      }
       step_->take(std::move(r));
     }
     std::map<uint64_t, std::vector<int32_t>> texts;
@@ -147,6 +154,7 @@ class CudaEngine {
       while (auto e = outbox_.try_pop()) {
         auto& t = texts[e->ticket];
         t.insert(t.end(), e->tokens.begin(), e->tokens.end());
+        for (float l : e->losses) losses[e->ticket] += l;
         for (const VerifiedRound& round : e->rounds) {
           drafted += round.n_drafted;
           accepted += round.n_accepted;
@@ -160,6 +168,7 @@ class CudaEngine {
   int64_t n_preemptions() const { return step_->snapshot().n_preemptions; }
 
   int64_t drafted = 0, accepted = 0, n_steps = 0;
+  std::map<uint64_t, double> losses;  // by request, of those that lost something
   ModelDrafter* cpu_draft = nullptr;
 
  private:
@@ -181,6 +190,7 @@ class CudaEngine {
   }
 
   const float temperature_;
+  const std::optional<AcceptPolicy> policy_;
   ThreadPool pool_;
   Clock clock_{1'000'000};
   BoundedQueue<std::unique_ptr<Request>> inbox_;

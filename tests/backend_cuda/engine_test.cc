@@ -161,6 +161,55 @@ TEST_F(CudaLossless, EveryOtherDrafterKeepsTheText) {
   }
 }
 
+// The rules that draw: from the same seeds the CPU's engine decides alike in every place, through
+// drafts of one-hot q, sampled chains and trees. What a threshold keeps beyond the exact rule
+// differs by the noise of f16 in p, 2^-10 of logits of a few units: 0.01 a token.
+TEST_F(CudaLossless, SampledRulesDecideAsOnTheCpu) {
+  auto policy = [](Acceptance rule, float alpha, float budget) {
+    AcceptPolicy p;
+    p.rule = rule;
+    p.alpha = alpha;
+    p.loss_budget = budget;
+    return p;
+  };
+  const AcceptPolicy rejection = policy(Acceptance::kRejection, 1, -1),
+                     coupled = policy(Acceptance::kCoupled, 1, -1),
+                     threshold = policy(Acceptance::kThreshold, 0.05f, -1),
+                     limited = policy(Acceptance::kThreshold, 0.05f, 0.05f);
+  const std::vector<CudaSetting> runs = {
+      {.k = 3, .ngram = true, .policy = rejection},
+      {.k = 3, .exit_layers = 1, .policy = rejection},
+      {.k = 4, .tree = {2, 2}, .exit_layers = 1, .policy = rejection},
+      {.k = 4, .tree = {2, 2}, .exit_layers = 1, .policy = coupled},
+      {.k = 3, .exit_layers = 1, .policy = threshold},
+      {.k = 3, .exit_layers = 1, .policy = limited},
+  };
+  double lost = 0, lost_in_limits = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    SCOPED_TRACE("run " + std::to_string(i));
+    CudaSetting setting = runs[i];
+    CudaEngine cuda(setting);
+    setting.cpu = true;
+    CudaEngine cpu(setting);
+    EXPECT_EQ(cuda.run({1, 2, 3, 5}), cpu.run({1, 2, 3, 5}));
+    EXPECT_EQ(cuda.drafted, cpu.drafted);
+    EXPECT_EQ(cuda.accepted, cpu.accepted);
+    EXPECT_TRUE(cuda.accepted > 0 || setting.ngram);
+    ASSERT_EQ(cuda.losses.size(), cpu.losses.size());
+    const bool exact = setting.policy->rule != Acceptance::kThreshold;
+    EXPECT_EQ(cuda.losses.empty(), exact);
+    for (const auto& [ticket, loss] : cuda.losses) {
+      EXPECT_NEAR(loss, cpu.losses.at(ticket), 0.01 * 12);
+      (setting.policy->loss_budget >= 0 ? lost_in_limits : lost) += loss;
+      // Used up, the exact rule goes on: one token at most passes the limit.
+      if (setting.policy->loss_budget >= 0) {
+        EXPECT_LE(loss, setting.policy->loss_budget + 1);
+      }
+    }
+  }
+  EXPECT_GT(lost, lost_in_limits);
+}
+
 // The draft on the CPU drafts on while the target computes; what it has ready is used, and what
 // the target disagrees with is taken back.
 TEST_F(CudaLossless, ADraftOnTheCpuWorksAhead) {

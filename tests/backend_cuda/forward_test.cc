@@ -1,6 +1,7 @@
 // Truth: a transformer written out in float64 (tests/backend/tiny_model.h); and bit equality
 // between all ways to compute one row (invariant 7 of the step), on the PTX machine.
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/launch_list.h"
 #include "backend_cuda/cuda_rig.h"
 #include "backend_cuda/peer_gather.h"
 #include "sampling/draft_tree.h"
@@ -69,6 +70,60 @@ TEST(CudaForward, Int8KvIsTheCpusToTheNoiseOfF16) {
       want.emplace_back(flat.begin() + r * rig.V, flat.begin() + (r + 1) * rig.V);
     EXPECT_LT(relative_noise(rig.logits(40), want), 2 * (1.3 * 0x1p-10 + 0x1p-7));
   }
+}
+
+// A draft whose file shares scales by 128 weights takes the head of a target whose blocks of 32
+// have scales of their own. bf16 as above; no weight changes, since both files hold 4 bits.
+TEST(CudaForward, ADraftInGroupsOf128TakesAHeadInGroupsOf32) {
+  ThreadPool pool(1);
+  TinyShape shape = cuda_shape();
+  shape.width = shape.ffn = 128;
+  const Model target = quantize_model(bf16_model(shape), TensorType::kQ4_0, pool).take();
+  Model draft = wide_int4_model(TensorType::kQ4_1, pool);
+  ASSERT_EQ(draft.config.int4_group, 128);
+  draft.shares_head = true;
+  draft.head = {};
+  CudaOptions o;
+  o.int4 = true;
+  o.n_blocks = 20;
+  o.block_tokens = 8;
+  o.max_rows = 64;
+  o.max_context = 128;
+  auto made = make_cuda_backend(draft, &target, o, pool);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  const Footprint foretold = cuda_footprint(draft, &target, o);
+  EXPECT_EQ((*made)->info().scratch_bytes, foretold.scratch_bytes + foretold.graph_bytes);
+  CpuOptions c;
+  c.weights = CpuOptions::Weights::kF32;
+  c.n_blocks = 20;
+  c.block_tokens = 8;
+  c.max_context = 128;
+  auto cpu = make_cpu_backend(draft, &target, c, pool).take();
+  const std::vector<int32_t> t = text_of(20);
+  const std::vector<BlockId> table = {3, 1, 7};
+  Batch batch;
+  batch.add(t, 0, nullptr, table, Batch::Logits::kAll);
+  (*made)->forward(batch);
+  cpu->forward(batch);
+  std::vector<float> got(20 * 101), want(20 * 101);
+  (*made)->read_logits(0, 20, {got.data(), {20, 101}});
+  cpu->read_logits(0, 20, {want.data(), {20, 101}});
+  std::vector<std::vector<float>> got_rows;
+  std::vector<std::vector<double>> want_rows;
+  for (int r = 0; r < 20; ++r) {
+    got_rows.emplace_back(got.begin() + r * 101, got.begin() + (r + 1) * 101);
+    want_rows.emplace_back(want.begin() + r * 101, want.begin() + (r + 1) * 101);
+  }
+  EXPECT_LT(relative_noise(got_rows, want_rows), 2 * 1.3 * 0x1p-7);
+  // The list of launches reads the same head: 101 rows of 4 groups, padded to 128; and one state.
+  LaunchList list(draft, &target, o, 108);
+  list.forward(batch);
+  list.accept(batch);
+  int64_t head_bytes = 0;
+  for (const kernels::LaunchCost& l : list.launches())
+    if (l.kernel == std::string("gemm_kernel")) head_bytes = l.bytes_read;
+  EXPECT_EQ(head_bytes, 128 * (128 / 2 + 4 * 2) + 2 * 128);
+  EXPECT_TRUE(ptxvm::take_findings().empty());
 }
 
 // Rows of the same text, however they come: one pass, chunks, single tokens, beside others.

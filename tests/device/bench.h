@@ -21,7 +21,8 @@ struct BenchSizes {
   int64_t step_context = 0;
   std::vector<int32_t> draft_lengths;
   int32_t n_steps = 0, n_chosen_steps = 0, n_repeats = 0;
-  size_t copied_bytes = 0;  // most of the copy that is timed
+  size_t copied_bytes = 0;   // most of the copy that is timed
+  int32_t most_copies = 64;  // of what a launch reads (copies_past_cache)
   int32_t n_block_tokens = 16;
 };
 BenchSizes real_sizes(), tiny_sizes();
@@ -53,8 +54,16 @@ class BenchReport {
   std::vector<Goal> goals_;
 };
 
-// Median time of one `launch` on the stream, of n_repeats groups of launches, behind a warm-up.
-double time_of(const std::function<void()>& launch, cudaStream_t stream, int32_t n_repeats);
+// Median times of one launch of each, in turns: n_repeats groups of launches of the first, the
+// second, ..., so that a clock that changes changes all of them. A launch is told which one it is
+// of its own, counted from the warm-up on.
+using BenchLaunch = std::function<void(int32_t i)>;
+std::vector<double> times_of(const std::vector<BenchLaunch>& launches, cudaStream_t stream,
+                             int32_t n_repeats);
+
+// How many copies of `bytes` a launch must read by turns so that none is still in the L2 when its
+// turn comes again: a step of a model does not find a layer's weights there either.
+int32_t copies_past_cache(int64_t bytes, const BenchSizes& sizes);
 
 void bench_peak(const BenchSizes& sizes, BenchReport* report);
 void bench_products(const BenchSizes& sizes, BenchReport* report);

@@ -57,29 +57,46 @@ BenchSizes tiny_sizes() {
   s.n_chosen_steps = 3;
   s.n_repeats = 1;
   s.copied_bytes = size_t{1} << 20;
+  s.most_copies = 2;
   return s;
 }
 
-double time_of(const std::function<void()>& launch, cudaStream_t stream, int32_t n_repeats) {
+std::vector<double> times_of(const std::vector<BenchLaunch>& launches, cudaStream_t stream,
+                             int32_t n_repeats) {
   const int32_t n_launches = n_repeats > 1 ? 5 : 1;
-  launch();
+  std::vector<int32_t> done(launches.size());
+  std::vector<std::vector<double>> times(launches.size());
   cudaEvent_t begin, end;
   cuda_check(cudaEventCreate(&begin));
   cuda_check(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int32_t r = 0; r < n_repeats; ++r) {
-    cuda_check(cudaEventRecord(begin, stream));
-    for (int32_t i = 0; i < n_launches; ++i) launch();
-    cuda_check(cudaEventRecord(end, stream));
-    cuda_check(cudaEventSynchronize(end));
-    float ms = 0;
-    cuda_check(cudaEventElapsedTime(&ms, begin, end));
-    times.push_back(1e-3 * static_cast<double>(ms) / n_launches);
-  }
+  for (size_t l = 0; l < launches.size(); ++l) launches[l](done[l]++);
+  for (int32_t r = 0; r < n_repeats; ++r)
+    for (size_t l = 0; l < launches.size(); ++l) {
+      cuda_check(cudaEventRecord(begin, stream));
+      for (int32_t i = 0; i < n_launches; ++i) launches[l](done[l]++);
+      cuda_check(cudaEventRecord(end, stream));
+      cuda_check(cudaEventSynchronize(end));
+      float ms = 0;
+      cuda_check(cudaEventElapsedTime(&ms, begin, end));
+      times[l].push_back(1e-3 * static_cast<double>(ms) / n_launches);
+    }
   cuda_check(cudaEventDestroy(begin));
   cuda_check(cudaEventDestroy(end));
-  std::nth_element(times.begin(), times.begin() + n_repeats / 2, times.end());
-  return std::max(times[static_cast<size_t>(n_repeats / 2)], 1e-9);
+  std::vector<double> medians;
+  for (std::vector<double>& t : times) {
+    std::nth_element(t.begin(), t.begin() + n_repeats / 2, t.end());
+    medians.push_back(std::max(t[static_cast<size_t>(n_repeats / 2)], 1e-9));
+  }
+  return medians;
+}
+
+// Four caches' worth, and two at least: the end of the only one would be there still.
+int32_t copies_past_cache(int64_t bytes, const BenchSizes& sizes) {
+  int device = 0, cache_bytes = 0;
+  cuda_check(cudaGetDevice(&device));
+  cuda_check(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, device));
+  const int64_t n = 4 * int64_t{cache_bytes} / std::max<int64_t>(1, bytes) + 1;
+  return static_cast<int32_t>(std::clamp<int64_t>(n, 2, sizes.most_copies));
 }
 
 // The peak that shares are of: the data sheet's where the device is known, else a copy's.
@@ -92,11 +109,11 @@ void bench_peak(const BenchSizes& sizes, BenchReport* report) {
   const size_t bytes = std::min<size_t>(properties.totalGlobalMem / 16, sizes.copied_bytes);
   DeviceMemory from(bytes), to(bytes);
   cuda_check(cudaMemset(from.as(), 0, bytes));
-  double s = time_of(
-      [&] {
+  const double s = times_of(
+      {[&](int32_t) {
         cuda_check(cudaMemcpyAsync(to.as(), from.as(), bytes, cudaMemcpyDeviceToDevice, nullptr));
-      },
-      nullptr, sizes.n_repeats);
+      }},
+      nullptr, sizes.n_repeats)[0];
   report->copied_bytes_per_s = 2 * static_cast<double>(bytes) / s;
   report->memory_bytes_per_s = report->copied_bytes_per_s;
   const double gib = static_cast<double>(properties.totalGlobalMem) / (1 << 30);

@@ -86,7 +86,7 @@ void expect_complete(Step& step, const AttentionLimits& limits, const AttentionP
   ASSERT_LE(plan.n_parts(), limits.max_parts);
   for (const AttentionItem& item : plan.items()) {
     ASSERT_LE(item.n_rows * (limits.n_heads / limits.n_kv_heads), kItemQueries);
-    ASSERT_LE(item.n_runs, kMaxPaths + 1);
+    ASSERT_LE(item.n_runs, kMaxRests + 1);
     for (int32_t i = 0; i < item.n_rows; ++i) {
       auto [r, part] = plan.item_rows()[size_t(item.first_row + i)];
       ASSERT_TRUE(r >= first_row && r < end_row);
@@ -180,6 +180,48 @@ TEST(AttentionPlan, APrefixInCommonBlocksIsReadOnce) {
   EXPECT_EQ(plan.runs()[0].begin, 0);
   EXPECT_EQ(plan.runs()[0].end, 2048);
   EXPECT_EQ(plan.runs()[0].n, 4);
+}
+
+// 2,048 common tokens before 40 sequences, each with a token of its own and a chain: 4 heads to a
+// KV head, so 16 rows a load. They stand side by side, and every row of the prefix is in one of
+// them.
+TEST(AttentionPlan, ABlockIsLoadedOnceForEverySixteenRowsWhoeverTheyBelongTo) {
+  for (int32_t n_rows : {1, 4}) {
+    Step step;
+    for (int32_t s = 0; s < 40; ++s) {
+      std::vector<int32_t> table = blocks(0, 128);
+      table.push_back(1000 + s);
+      step.add(table, 2048, n_rows);
+    }
+    AttentionPlan plan({8, 2, 16, 0, 1000, 0});
+    ASSERT_EQ(plan.build(step.rows(), 0), 40 * n_rows);
+    int32_t n_loads = 0, n_met = 0;
+    for (const AttentionItem& item : plan.items()) {
+      const AttentionRun& run = plan.runs()[size_t(item.first_run)];
+      if (run.begin >= 2048) break;
+      EXPECT_EQ(item.n_runs, 1);
+      EXPECT_EQ(run.end, 2048);
+      ++n_loads;
+      n_met += run.n;
+    }
+    EXPECT_EQ(n_loads, (40 * n_rows + 15) / 16);
+    EXPECT_EQ(n_met, 40 * n_rows);
+    EXPECT_EQ(plan.items().size(), size_t(n_loads) + 40);  // and each one's own end
+  }
+}
+
+// The same with the ends in the group of the prefix: an item walks at most 8 of them.
+TEST(AttentionPlan, AnItemWalksNoMoreThanEightRests) {
+  Step step;
+  for (int32_t s = 0; s < 40; ++s) {
+    std::vector<int32_t> table = blocks(0, 64);
+    table.push_back(1000 + s);
+    step.add(table, 1024, 1);
+  }
+  AttentionPlan plan({8, 2, 16, 0, 1000, 0});
+  ASSERT_EQ(plan.build(step.rows(), 0), 40);
+  ASSERT_EQ(plan.items().size(), 5u);
+  for (const AttentionItem& item : plan.items()) EXPECT_EQ(item.n_runs, 1 + kMaxRests);
 }
 
 // Branches of 3 nodes behind 1,000 tokens: 960 common ones are read once, then each branch.

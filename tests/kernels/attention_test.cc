@@ -372,6 +372,30 @@ TEST(AttentionBudget, ASharedPrefixIsReadOnce) {
   EXPECT_LE(read({with_tree(sequence(1, 2048, 1), 9)}), 1.07 * (32768 + 9 * 480) + 9 * kFold);
 }
 
+// 40 rows of 40 sequences, 2 heads to a KV head: the common tokens are loaded by 2 items of up to
+// 32 rows each. The second one stands beside the first and finds them in the L2, which the machine
+// has not. What each reads alone is the rest: its own key in a tile of 64, its query, tables,
+// parts.
+TEST(AttentionBudget, ASharedPrefixIsLoadedOnceFor32RowsOfAnySequences) {
+  const Shape shape{4, 2, 64};
+  auto read = [&](int32_t n) {
+    std::vector<Member> members;
+    for (int32_t s = 0; s < n; ++s) {
+      members.push_back(sequence(1, 2048, 1));
+      members.back().plain = tokens(static_cast<uint32_t>(s) + 2, 0, 1);
+      if (s > 0) members.back().shares = 0, members.back().shared = 128;
+    }
+    ptxvm::clear_measures();
+    Scene<f16>(shape, std::move(members)).run(1000, kGroups);
+    return static_cast<double>(sectors_of_attention());
+  };
+  const double one = read(1), all = read(40);
+  // Of a row; more than 16 queries fold 8 splits into its part in memory, as above.
+  const double own = one - 32768 + 480 - 32;
+  EXPECT_LE(all, 2 * 32768 + 40 * own);
+  EXPECT_GE(all, 2 * 32768);
+}
+
 // What the sampler's NaN check must see: a query of NaN is NaN in its own row and head alone, and
 // keys whose scores are all -inf are no keys, unless there is no other.
 TEST_P(Attention, NanAndInfinityStandWhereTheyBelong) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kEpsilon = 1e-5f;
 
-// x in float, after the addition; y is exact.
+// Exact.
 std::vector<double> oracle(const std::vector<float>& x, const std::vector<float>& w, size_t E) {
   std::vector<double> y(x.size());
   for (size_t row = 0; row < x.size(); row += E) {
@@ -24,31 +24,14 @@ std::vector<double> oracle(const std::vector<float>& x, const std::vector<float>
   return y;
 }
 
-// n = 0: rms_norm; otherwise add_rms_norm of n partials.
 template <class A>
-void compare(size_t T, size_t E, size_t n, std::vector<float> x) {
-  std::vector<float> w = normal_values(E, 7), p = normal_values(n * T * E, 11, 0.25f);
-  DeviceArray<float> dx(x), dw(w), dp(p);
+void compare(size_t T, size_t E, const std::vector<float>& x) {
+  std::vector<float> w = normal_values(E, 7);
+  DeviceArray<float> dx(x), dw(w);
   DeviceArray<A> dy(T * E);
   auto rows = static_cast<int64_t>(T), width = static_cast<int64_t>(E);
-  View<A, 2> y{dy.data(), {rows, width}};
-  View<float, 2> vx{dx.data(), {rows, width}};
-  View<const float, 1> vw{dw.data(), {width}};
-  if (n == 0) {
-    kernels::rms_norm<A>(y, vx, vw, kEpsilon, nullptr);
-  } else {
-    View<const float, 3> vp{dp.data(), {static_cast<int64_t>(n), rows, width}};
-    kernels::add_rms_norm<A>(y, vx, vp, vw, kEpsilon, nullptr);
-    for (size_t i = 0; i < T * E; ++i) {
-      float sum = p[i];
-      for (size_t r = 1; r < n; ++r) sum += p[r * T * E + i];
-      x[i] += sum;
-    }
-    std::vector<float> got = dx.host();
-    for (size_t i = 0; i < T * E; ++i)
-      ASSERT_TRUE(got[i] == x[i] || (std::isnan(got[i]) && std::isnan(x[i])))
-          << "the residual at " << i;
-  }
+  kernels::rms_norm<A>({dy.data(), {rows, width}}, View<const float, 2>{dx.data(), {rows, width}},
+                       {dw.data(), {width}}, kEpsilon, nullptr);
   std::vector<A> got = dy.host();
   std::vector<double> want = oracle(x, w, E);
   // The sum of squares has positive terms: 4 ceil(E / 1024) + 13 additions of 2^-24 each, halved by
@@ -64,17 +47,8 @@ TEST_P(RmsNorm, IsTheFormula) {
   // One vector; narrower than the block; the real model; one past a tile; an odd one of two passes.
   for (size_t E : {4u, 64u, 576u, 1028u, 2052u}) {
     for (size_t T : {0u, 1u, 3u}) {
-      compare<f16>(T, E, 0, normal_values(T * E, 3));
-      compare<bf16>(T, E, 0, normal_values(T * E, 5, 30));
-    }
-  }
-}
-
-TEST_P(RmsNorm, AddsThePartialsInOrderFirst) {
-  for (size_t E : {4u, 576u, 1028u}) {
-    for (size_t n : {1u, 2u, 5u}) {
-      compare<f16>(3, E, n, normal_values(3 * E, 3));
-      compare<bf16>(1, E, n, normal_values(E, 5));
+      compare<f16>(T, E, normal_values(T * E, 3));
+      compare<bf16>(T, E, normal_values(T * E, 5, 30));
     }
   }
 }
@@ -83,14 +57,14 @@ TEST_P(RmsNorm, NanAndInfinityStayInTheirRow) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
     std::vector<float> x = normal_values(3 * 64, 9);
     x[64 + 5] = bad;
-    compare<f16>(3, 64, 0, x);
-    compare<bf16>(3, 64, 2, x);
+    compare<f16>(3, 64, x);
+    compare<bf16>(3, 64, x);
   }
 }
 
 TEST_P(RmsNorm, RowsOfNearlyNothing) {
-  compare<f16>(2, 64, 0, std::vector<float>(128, 0.0f));     // the root of epsilon alone
-  compare<bf16>(2, 64, 0, std::vector<float>(128, 1e-30f));  // squares below the smallest float
+  compare<f16>(2, 64, std::vector<float>(128, 0.0f));     // the root of epsilon alone
+  compare<bf16>(2, 64, std::vector<float>(128, 1e-30f));  // squares below the smallest float
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, RmsNorm, testing::Range(0u, 4u));
@@ -113,10 +87,9 @@ TEST(RmsNormRows, ARowDoesNotDependOnItsNeighbours) {
 
 TEST(RmsNormBudget, EveryByteIsAskedForOnce) {
   ptxvm::clear_measures();
-  for (size_t n : {0u, 1u, 3u}) {  // the compiler unrolls by 4 over passes
-    compare<f16>(1, 4096 + 1024, n, normal_values(4096 + 1024, 3));
-    compare<bf16>(1, 4096 + 1024, n, normal_values(4096 + 1024, 3));
-  }
+  // The compiler unrolls by 4 over passes.
+  compare<f16>(1, 4096 + 1024, normal_values(4096 + 1024, 3));
+  compare<bf16>(1, 4096 + 1024, normal_values(4096 + 1024, 3));
   expect_within({}, "rms_norm_kernel");
 }
 
@@ -129,9 +102,6 @@ TEST(RmsNormDeathTest, RefusesOtherShapes) {
   EXPECT_DEATH(kernels::rms_norm<f16>({&y, {1, 8}}, View<const float, 2>{&x, {1, 8}}, {&x, {4}},
                                       kEpsilon, nullptr),
                "shapes of x, y and w differ");
-  EXPECT_DEATH(kernels::add_rms_norm<f16>({&y, {1, 8}}, {&x, {1, 8}}, {&x, {0, 1, 8}}, {&x, {8}},
-                                          kEpsilon, nullptr),
-               "partials' shape");
 }
 
 }  // namespace

@@ -150,27 +150,6 @@ TEST(Sample, TheEntropyIsThatOfP) {
   }
 }
 
-template <class T, class ToT>
-void expect_widened(size_t R, size_t V, ToT to_t) {
-  std::vector<T> half;
-  for (float l : random_row(5, static_cast<int64_t>(R * V), 3)) half.push_back(to_t(l));
-  if (!half.empty()) half[0] = to_t(kInf);
-  DeviceArray<T> d_half(half);
-  DeviceArray<float> out(R * V);
-  const auto r = static_cast<int64_t>(R), v = static_cast<int64_t>(V);
-  widen_logits<T>({out.data(), {r, v}}, {d_half.data(), {r, v}}, nullptr);
-  auto got = out.host();
-  for (size_t i = 0; i < half.size(); ++i) ASSERT_EQ(got[i], to_float(half[i])) << i;
-  EXPECT_TRUE(ptxvm::take_findings().empty());
-}
-
-TEST(Sample, HalfPrecisionLogitsAreWidenedExactly) {
-  for (auto [R, V] : {std::pair<size_t, size_t>{1, 1}, {3, 43}, {1, 1024}, {5, 205}, {0, 7}}) {
-    expect_widened<f16>(R, V, [](float v) { return to_f16(v); });
-    expect_widened<bf16>(R, V, [](float v) { return to_bf16(v); });
-  }
-}
-
 TEST(Sample, TiesAtABorderKeepTheLowerToken) {
   SamplingParams k, p, both;
   k.temperature = p.temperature = both.temperature = 1;
@@ -295,13 +274,6 @@ TEST(SampleBudget, ScoresReachTheirKernel) {
                nullptr);
   cuda_check(cudaDeviceSynchronize());
   expect_within({0.95, 100, 100}, "score_kernel");
-}
-
-TEST(SampleBudget, WideningMovesFullSectors) {
-  ptxvm::clear_measures();
-  expect_widened<f16>(2, 2051, [](float v) { return to_f16(v); });
-  expect_widened<bf16>(2, 2051, [](float v) { return to_bf16(v); });
-  expect_within({0.95, 1, 1.02}, "widen_kernel");
 }
 
 TEST(Sample, NothingIsDoneForNoRows) {

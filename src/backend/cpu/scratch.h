@@ -22,11 +22,6 @@ struct PackedShape {
 PackedShape packed_shape_of(std::span<const Tensor* const> tensors, CpuOptions::Weights weights,
                             int int4_group);
 
-// Of the file that holds the head, which may be the target's.
-inline int head_int4_group(const Model& m, const Model* embedding_of) {
-  return (m.shares_head ? *embedding_of : m).config.int4_group;
-}
-
 // Bytes of a model's packed matrices: the one stretch of memory in which they stand.
 int64_t cpu_matrix_bytes(const Model& model, const Model* embedding_of,
                          CpuOptions::Weights weights);

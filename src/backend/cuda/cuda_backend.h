@@ -58,7 +58,19 @@ Status check_cuda_devices(int32_t n);
 // Free memory of the present device, or the least that devices 0 .. n - 1 have; 0 without one.
 int64_t cuda_free_bytes(int32_t n_devices = 1);
 
-// A model on the present CUDA device, or on the first n_devices. Everything is packed and sent when
+// A model on the present CUDA device, or on the first n_devices.
+//
+// Streams and waits. All that a model does is on one stream of its own, which a head shares with
+// its target: passes, drafts, the accept rule, moves of K and V, and the copies, which are small
+// and in pinned memory. The host waits for accept() once, for one copy of the verdict (sampling and
+// acceptance are on the device; logits come to the host for tests and self-tests only). propose()
+// waits once for one copy of the drafts where they are chains or trees of the same widths, and for
+// heads over hidden states where they are chains; once a level where trees grow by gain, differ in
+// shape, or come from such a head. A head for each position to come waits once for all. So a step
+// has one wait without a drafter on the device and mostly two with one. Events serve only to tell
+// when pinned memory may be written again.
+//
+// Everything is packed and sent when
 // it is made, with all threads of the pool; `model` and `pool` may go away afterwards.
 // `embedding_of` is the target whose embedding a draft uses, null else; such a model has one
 // device. Refuses shapes that kernels do not serve or devices cannot share, and want of memory.

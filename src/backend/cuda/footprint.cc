@@ -23,7 +23,8 @@ int64_t float_bytes(Tensors tensors) {
   return 4 * n;
 }
 
-int64_t weight_bytes(const Model& model, const Tensor& head, const ModelShape& m, bool int4) {
+int64_t weight_bytes(const Model& model, const Model* embedding_of, const ModelShape& m,
+                     bool int4) {
   auto matrix = [&](Tensors tensors) {
     return matrix_bytes(tensors, int4, model.config.int4_group);
   };
@@ -35,7 +36,8 @@ int64_t weight_bytes(const Model& model, const Tensor& head, const ModelShape& m
     total += float_bytes({&w.attention_norm, &w.ffn_norm, &w.q_bias, &w.k_bias, &w.v_bias}) +
              matrix({&w.q, &w.k, &w.v}) + matrix({&w.o}) + matrix({&w.gate, &w.up}) +
              matrix({&w.down});
-  return total + float_bytes({&model.final_norm}) + 2 * m.embedding_rows * m.E + matrix({&head});
+  return total + float_bytes({&model.final_norm}) + 2 * m.embedding_rows * m.E +
+         matrix_bytes({&head_of(model, embedding_of)}, int4, head_int4_group(model, embedding_of));
 }
 
 // What the file has of those matrices.
@@ -93,7 +95,7 @@ Footprint rank_footprint(const Model& model, const CudaOptions& options, int32_t
   }
   ModelShape m = shape_of(part, nullptr);
   Footprint f;
-  f.weight_bytes = weight_bytes(part, part.head, m, o.int4);
+  f.weight_bytes = weight_bytes(part, nullptr, m, o.int4);
   f.read_bytes = read_bytes(part, part.head, part.embedding);
   f.kv_block_bytes = kv_block_bytes(m, o);
   f.scratch_bytes = forward_bytes(m, o) + hidden_bytes(m, o) +
@@ -134,7 +136,7 @@ Footprint cuda_footprint(const Model& model, const Model* embedding_of, const Cu
   if (model.head_kind == HeadKind::kMedusa) return cuda_heads_footprint(model, o);
   const ModelShape m = shape_of(model, embedding_of);
   Footprint f;
-  f.weight_bytes = weight_bytes(model, head_of(model, embedding_of), m, o.int4);
+  f.weight_bytes = weight_bytes(model, embedding_of, m, o.int4);
   f.read_bytes =
       read_bytes(model, head_of(model, embedding_of), embedding_tensor_of(model, embedding_of));
   f.kv_block_bytes = kv_block_bytes(m, o);

@@ -16,6 +16,8 @@ LaunchList::LaunchList(const Model& model, const Model* embedding_of, const Cuda
     : shard_(o.n_devices > 1 ? std::make_unique<Model>(shard_shapes(model, {0, o.n_devices}))
                              : nullptr),
       model_(shard_ ? *shard_ : model),
+      head_(head_of(model_, embedding_of)),
+      head_group_(head_int4_group(model_, embedding_of)),
       m_(shape_of(model_, embedding_of)),
       options_(o),
       n_thread_blocks_(n_attention_blocks(m_.D, o.int8_kv, n_multiprocessors)),
@@ -63,8 +65,10 @@ void LaunchList::begin_pass(const Batch& batch, int64_t T, int64_t R) {
 }
 
 LaunchCost LaunchList::product(int64_t T, Tensors tensors, OutputBytes out) const {
-  const Int4Shape w =
-      int4_shape_of(std::span(tensors.begin(), tensors.size()), model_.config.int4_group);
+  return product(T, tensors, model_.config.int4_group, out);
+}
+LaunchCost LaunchList::product(int64_t T, Tensors tensors, int int4_group, OutputBytes out) const {
+  const Int4Shape w = int4_shape_of(std::span(tensors.begin(), tensors.size()), int4_group);
   return options_.int4 ? gemm_int4_cost(T, w, out) : gemm_fp16_cost(T, w.N, w.K, out);
 }
 
@@ -106,9 +110,9 @@ void LaunchList::add_product(int64_t layer, LayerSum which, bool norm_follows) {
 
 // With several devices, the stretches of each row come to the first, which puts them together.
 void LaunchList::head(int64_t n) {
-  add(product(n, {&model_.head}, {.written = 4 * n * m_.head_rows}));
+  add(product(n, {&head_}, head_group_, {.written = 4 * n * m_.head_rows}));
   if (!shard_) return;
-  exchange(n * model_.head.rows());
+  exchange(n * head_.rows());
   n_copies_ += options_.n_devices;
 }
 

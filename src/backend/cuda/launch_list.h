@@ -74,6 +74,8 @@ class LaunchList {
   // T rows and R logit rows are launched, padding included.
   void begin_pass(const Batch& batch, int64_t T, int64_t R);
   kernels::LaunchCost product(int64_t T, Tensors tensors, kernels::OutputBytes out) const;
+  kernels::LaunchCost product(int64_t T, Tensors tensors, int int4_group,
+                              kernels::OutputBytes out) const;
   void head(int64_t n);
   void exchange(int64_t floats) {
     ++n_exchanges_;
@@ -83,6 +85,8 @@ class LaunchList {
 
   std::unique_ptr<Model> shard_;  // where several devices share the model
   const Model& model_;            // of one device
+  const Tensor& head_;            // which may be the target's
+  const int head_group_;          // ModelConfig::int4_group of its file
   ModelShape m_;
   const CudaOptions options_;
   const int32_t n_thread_blocks_;
