@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/load_text.h"
 #include "model/int4_rows.h"
+#include "model/lora.h"
 #include "model/model.h"
 #include "text/vocabulary_map.h"
 
@@ -215,7 +216,36 @@ int measure_exits(const std::string& path, const Model& model, const Result<Mode
   return kOk;
 }
 
+// An adapter, and with a second path whether it fits that model.
+int inspect_lora(const std::vector<std::string>& paths, bool all) {
+  Result<LoraAdapter> adapter = read_lora(paths[0]);
+  if (!adapter.ok()) return fail(adapter.status());
+  std::printf("%s\n", paths[0].c_str());
+  row("kind", "LoRA adapter, for --draft-lora");
+  if (!adapter->base.empty()) row("trained for", adapter->base);
+  std::map<int64_t, int64_t> ranks;
+  int64_t n_numbers = 0;
+  for (const LoraAdapter::Matrix& m : adapter->matrices) {
+    ++ranks[m.rank()];
+    n_numbers += m.a.size() + m.b.size();
+    if (all)
+      std::printf("  %-40s rank %lld, times %s\n", m.name.c_str(), static_cast<long long>(m.rank()),
+                  number(m.scale).c_str());
+  }
+  for (auto [rank, n] : ranks)
+    row(("rank " + std::to_string(rank)).c_str(), std::to_string(n) + " matrices");
+  row("numbers", std::to_string(n_numbers));
+  for (const Tensor& t : adapter->whole) row("whole", t.name + " " + shape_of(t));
+  if (paths.size() < 2) return kOk;
+  Result<Model> model = load_model(paths[1], Role::kDraft);
+  if (!model.ok()) return fail(model.status());
+  Status fits = merge_lora(*adapter, Content::kShapes, &*model);
+  row("fits", fits.ok() ? paths[1] : "no: " + fits.message());
+  return fits.ok() ? kOk : kCheckSaidNo;
+}
+
 int inspect(const std::vector<std::string>& paths, bool all, bool exits) {
+  if (is_lora_folder(paths[0])) return inspect_lora(paths, all);
   if (exits && paths.size() > 1)
     return fail(invalid("--exit-layers measures one model; leave " + paths[1] + " away"));
   std::vector<Model> models;
@@ -242,7 +272,9 @@ void declare_inspect(CLI::App* app, Run* run) {
       "second (exit 1 when it cannot)");
   auto paths = std::make_shared<std::vector<std::string>>();
   auto all = std::make_shared<bool>(false), exits = std::make_shared<bool>(false);
-  command->add_option("path", *paths, "A .gguf file, a .safetensors file or a model folder")
+  command
+      ->add_option("path", *paths,
+                   "A .gguf file, a .safetensors file, a model folder or a LoRA adapter's folder")
       ->type_name("PATH [PATH2]")
       ->required()
       ->expected(1, 2);

@@ -263,6 +263,9 @@ void add_speculation(Table* t) {
                    PF_FIELD(engine.draft_temperature));
   t->number<float>({"draft-rope-theta", "For a draft whose file has none; 0: the file's"}, 0, 1e9,
                    "needs a number in 0..1e9", PF_FIELD(engine.draft_rope_theta));
+  t->text(
+      {"draft-lora", "A LoRA adapter (PEFT's folder) that is merged into a draft while loading"},
+      "[NAME=]FOLDER", PF_FIELD(engine.draft_lora));
   t->add(
       {"speculation",
        "Drafters to choose among, by measured gain for each request; cascade: n-grams filtered by "

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <utility>
 
+#include "model/lora.h"
+
 namespace pf {
 namespace {
 
@@ -14,6 +16,33 @@ std::string number(double x) {
   std::ostringstream out;
   out << x;
   return out.str();
+}
+
+// Of --draft-lora [NAME=]FOLDER.
+struct LoraOption {
+  std::string name, folder;
+  explicit LoraOption(const std::string& value) : folder(value) {
+    if (size_t equals = value.find('='); equals != std::string::npos) {
+      name = value.substr(0, equals);
+      folder = value.substr(equals + 1);
+    }
+  }
+};
+
+// Merges --draft-lora into a draft that it is for.
+Status add_lora(const EngineOptions& o, Content content, DraftModel* d) {
+  const LoraOption lora(o.draft_lora);
+  if (o.draft_lora.empty() || d->is_head() || (!lora.name.empty() && lora.name != d->name))
+    return {};
+  Result<LoraAdapter> adapter = read_lora(lora.folder);
+  if (!adapter.ok()) return adapter.status().within("--draft-lora");
+  if (Status s = merge_lora(*adapter, content, &d->model); !s.ok())
+    return s.within("--draft-lora " + lora.folder + " does not fit " + d->from.path);
+  d->has_lora = true;
+  d->notes.push_back("the LoRA adapter " + lora.folder + " is merged into " +
+                     std::to_string(adapter->matrices.size() + adapter->whole.size()) +
+                     " of its tensors");
+  return {};
 }
 
 // What is wrong with the draft's tokens; empty: nothing. Fills the vocabulary.
@@ -71,6 +100,7 @@ Result<DraftModel> load_draft(const EngineOptions& o, const DraftOption& option,
     if (!self.ok()) return self.status().within("--draft-layers " + std::to_string(n));
     d.model = self.take();
     d.name = option.name.empty() ? "model" : option.name;
+    if (Status s = add_lora(o, content, &d); !s.ok()) return s;
     return d;
   }
   Result<Model> loaded = load_model(option.path, Role::kDraft, content);
@@ -79,6 +109,7 @@ Result<DraftModel> load_draft(const EngineOptions& o, const DraftOption& option,
   if (o.draft_rope_theta > 0 && d.model.medusa.empty())
     d.model.config.rope_theta = o.draft_rope_theta;
   d.name = !option.name.empty() ? option.name : d.kind();
+  if (Status s = add_lora(o, content, &d); !s.ok()) return s;
   std::string wrong = check_fits(d.model, target).message(), tokens = match_tokens(target, &d);
   if (content == Content::kShapes && option.tokens == DraftOption::Tokens::kUnknown &&
       !tokens.empty())
@@ -95,6 +126,17 @@ Result<DraftModel> load_draft(const EngineOptions& o, const DraftOption& option,
                       std::to_string(d.vocabulary.to_target.size()) + " tokens are mapped");
   }
   return d;
+}
+
+Status check_lora_taken(const EngineOptions& o, const std::vector<DraftModel>& drafts) {
+  if (o.draft_lora.empty() || drafts.empty()) return {};
+  auto n = std::count_if(drafts.begin(), drafts.end(), [](auto& d) { return d.has_lora; });
+  if (n == 1) return {};
+  const std::string name = LoraOption(o.draft_lora).name;
+  return invalid("--draft-lora " + o.draft_lora +
+                 (n > 1          ? ": which draft is it for? say it, --draft-lora NAME=FOLDER"
+                  : name.empty() ? ": an adapter is for a draft model, and there are only heads"
+                                 : ": no draft model is called '" + name + "'"));
 }
 
 Result<DraftPlace> place_draft(const EngineOptions& o, int64_t max_context, bool same_device,

@@ -20,6 +20,7 @@ struct DraftModel {
   int32_t n_known = 0;         // ids from here on are padding that the draft lacks; 0: none
   // How it differs from the target, where that is provided for; one line each.
   std::vector<std::string> notes;
+  bool has_lora = false;  // --draft-lora is merged into it
 
   bool is_head() const { return model.takes_hidden(); }
   // What --speculation calls it.
@@ -32,6 +33,9 @@ struct DraftModel {
 // without a map of its tokens, and what check_fits refuses. Of shapes, a missing map is a note.
 Result<DraftModel> load_draft(const EngineOptions& options, const DraftOption& option,
                               Content content, const Model& target);
+
+// Refuses a --draft-lora that none of the drafts has taken, or several.
+Status check_lora_taken(const EngineOptions& options, const std::vector<DraftModel>& drafts);
 
 // Where a draft model keeps K and V.
 struct DraftPlace {

@@ -19,6 +19,8 @@ bool is_known(const std::string& name) {
 
 }  // namespace
 
+std::span<const std::string_view> known_drafters() { return kKnownDrafters; }
+
 bool wants(const EngineOptions& o, const std::string& drafter) {
   return std::find(o.speculation.begin(), o.speculation.end(), drafter) != o.speculation.end();
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "engine/load.h"
@@ -8,6 +10,8 @@
 
 namespace pf {
 
+// Those that --speculation can name.
+std::span<const std::string_view> known_drafters();
 // What --speculation says.
 bool wants(const EngineOptions& options, const std::string& drafter);
 bool is_off(const EngineOptions& options);

@@ -105,7 +105,7 @@ Status load_models(const EngineOptions& o, Content content, OpenModels* out) {
   if (!needs_drafts(o)) return {};
   for (const DraftOption& option : o.drafts)
     if (Status s = add_draft(o, option, content, out); !s.ok()) return s;
-  return {};
+  return check_lora_taken(o, out->drafts);
 }
 
 // Drops what is given and not named, and says where the rest keeps K and V.

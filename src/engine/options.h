@@ -28,6 +28,7 @@ struct EngineOptions {
   std::string draft_quantization = "int4";  // int4, int8, none
   float draft_temperature = -1;             // < 0: the request's
   float draft_rope_theta = 0;               // 0: the file's
+  std::string draft_lora;                   // [NAME=]FOLDER, of a draft model; empty: none
   std::string quantization = "none";        // of the target: none, int8, int4
   std::string device = "auto";              // auto, cpu, cuda
   std::string draft_device = "auto";        // of draft models; auto: the target's

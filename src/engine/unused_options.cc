@@ -30,6 +30,7 @@ void add_draft_options(const EngineOptions& o, std::vector<std::string>* out) {
   add(o.draft_quantization != otherwise.draft_quantization,
       "--draft-quantization " + o.draft_quantization);
   add(o.draft_rope_theta > 0, "--draft-rope-theta");
+  add(!o.draft_lora.empty(), "--draft-lora " + o.draft_lora);
   add(o.max_prefix_len != otherwise.max_prefix_len,
       "--max-prefix-len " + std::to_string(o.max_prefix_len));
 }

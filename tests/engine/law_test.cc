@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/harness.h"
+#include "engine/permuted.h"
 #include "support/chi_square.h"
 
 namespace pf {
@@ -54,19 +55,26 @@ std::vector<double> law_of(const HashModel& model, const Request& r) {
   return law;
 }
 
-void expect_law_of(HarnessOptions o, const std::vector<int32_t>& predicted, int64_t least_drafted,
-                   bool all_parameters) {
+// How many requests share a step's room, and what they ask.
+struct Asked {
+  std::vector<int32_t> prompt = {1, 2, 3, 1, 2, 3, 1, 2};
+  std::vector<int32_t> predicted = {};
+  int64_t least_drafted = kRequests;
+  int32_t n_blocks = 4096, n_new = 5;
+};
+
+Snapshot expect_law_of(HarnessOptions o, const Asked& asked, bool all_parameters) {
   SCOPED_TRACE(all_parameters ? "all parameters" : "temperature alone");
   o.model.vocabulary = kTokens;
   o.model.spread = 2;
-  o.n_blocks = 4096;
+  o.n_blocks = asked.n_blocks;
   o.max_num_seqs = 256;
   o.max_num_batched_tokens = 2048;
   Harness h(o);
   auto request = [&] {
-    auto r = h.request({1, 2, 3, 1, 2, 3, 1, 2}, 5);
+    auto r = h.request(asked.prompt, asked.n_new);
     shape(all_parameters, &r->sampling, &r->stop);
-    r->speculation.predicted = predicted;
+    r->speculation.predicted = asked.predicted;
     r->seed = 31 * r->ticket + 7;
     return r;
   };
@@ -83,16 +91,26 @@ void expect_law_of(HarnessOptions o, const std::vector<int32_t>& predicted, int6
     drafted += reply.speculation.drafted;
     two_deep += reply.origins[1] == Origin::kDraft && reply.speculation.drafted_at.size() > 1;
   }
-  EXPECT_GT(drafted, least_drafted);
+  EXPECT_GT(drafted, asked.least_drafted);
   EXPECT_GT(two_deep, 200) << "behind a kept token one that stands two deep is judged";
   EXPECT_EQ(h.replies.size(), static_cast<size_t>(kRequests));
   EXPECT_GT(chi_square_p_value(seen, want), 0.001);
+  return h.step->snapshot();
 }
 
-void expect_law(const HarnessOptions& o, const std::vector<int32_t>& predicted = {},
-                int64_t least_drafted = kRequests) {
-  for (bool all_parameters : {false, true})
-    expect_law_of(o, predicted, least_drafted, all_parameters);
+// What the two runs saw together.
+struct Seen {
+  int64_t n_preemptions = 0, n_prefix_hit_tokens = 0;
+};
+
+Seen expect_law(const HarnessOptions& o, const Asked& asked = {}) {
+  Seen seen;
+  for (bool all_parameters : {false, true}) {
+    Snapshot s = expect_law_of(o, asked, all_parameters);
+    seen.n_preemptions += s.n_preemptions;
+    seen.n_prefix_hit_tokens += s.n_prefix_hit_tokens;
+  }
+  return seen;
 }
 
 TEST(Law, RejectionWithASampledDraft) { expect_law({.draft_agreement = 20, .k = 3}); }
@@ -121,13 +139,13 @@ TEST(Law, RejectionOverAHeadsTreeThatGrows) {
 }
 // Where the first n-gram is not kept a cascade proposes one token alone.
 TEST(Law, RejectionWithACascade) {
-  expect_law({.draft_agreement = 20, .cascade = true, .cascade_only = true, .k = 3}, {},
-             kRequests * 4 / 5);
+  expect_law({.draft_agreement = 20, .cascade = true, .cascade_only = true, .k = 3},
+             {.least_drafted = kRequests * 4 / 5});
 }
 TEST(Law, RejectionWithACascadeOfThreeLevels) {
   expect_law(
       {.draft_agreement = 20, .cascade = true, .cascade_only = true, .inner_agreement = 40, .k = 3},
-      {}, kRequests * 4 / 5);
+      {.least_drafted = kRequests * 4 / 5});
 }
 TEST(Law, RejectionWithAnEarlyExit) { expect_law({.exit_agreement = 20, .k = 3}); }
 TEST(Law, RejectionWithAnEagleHead) { expect_law({.eagle_agreement = 20, .k = 3}); }
@@ -137,10 +155,45 @@ TEST(Law, RejectionOverAnEagleHeadsSiblings) {
 TEST(Law, RejectionWithSuffixChains) { expect_law({.suffix = true, .k = 3}); }
 TEST(Law, RejectionOverSuffixSiblings) { expect_law({.suffix = true, .k = 2, .tree = {3, 2}}); }
 TEST(Law, RejectionWithAPredictedText) {
-  expect_law({.predicted = true, .k = 3}, {0, 1, 2, 3, 4, 0, 2, 1, 4});
+  expect_law({.predicted = true, .k = 3}, {.predicted = {0, 1, 2, 3, 4, 0, 2, 1, 4}});
 }
 TEST(Law, RejectionWithLookahead) { expect_law({.lookahead = true, .k = 3}); }
 TEST(Law, RejectionWithNgrams) { expect_law({.ngram = true, .k = 3}); }
+
+// A draft whose tokens have other numbers, two of five of which it does not have.
+TEST(Law, RejectionWithAVocabularyOfItsOwn) {
+  for (const auto& tree : {std::vector<int32_t>{}, std::vector<int32_t>{2, 2}})
+    expect_law({.draft_agreement = 20,
+                .k = tree.empty() ? 3 : 2,
+                .tree = tree,
+                .draft_in_tables = false,
+                .window_tokens = 32,
+                .n_window_blocks = 2600,
+                .vocabulary = permuted(kTokens, 2)});
+}
+
+// The text is longer than what the draft sees of it, which moves on while it drafts.
+TEST(Law, RejectionBehindTheDraftsContext) {
+  expect_law({.draft_agreement = 20,
+              .k = 3,
+              .draft_context = 24,
+              .window_tokens = 24,
+              .n_window_blocks = 2600},
+             {.prompt = std::vector<int32_t>(29, 3)});
+}
+
+// As many as find room grow from 2 blocks to 6 and more, so that some give way and begin again.
+TEST(Law, RejectionThroughPreemptions) {
+  Seen seen = expect_law({.draft_agreement = 20, .k = 3}, {.n_blocks = 100, .n_new = 16});
+  EXPECT_GT(seen.n_preemptions, kRequests / 30);
+}
+
+// The prompt of all but the first is found, in the draft's plane too.
+TEST(Law, RejectionBehindPrefixHits) {
+  Seen seen = expect_law({.draft_agreement = 20, .k = 2, .tree = {3, 2}},
+                         {.prompt = {4, 1, 2, 3, 1, 2, 3, 1, 2, 0, 3, 1, 4}});
+  EXPECT_GT(seen.n_prefix_hit_tokens, 12 * (2 * kRequests - 600));
+}
 
 }  // namespace
 }  // namespace pf

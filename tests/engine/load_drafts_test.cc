@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <thread>
 
@@ -170,6 +171,71 @@ std::string all(const std::vector<std::string>& notes) {
   std::string text;
   for (const std::string& note : notes) text += note + "\n";
   return text;
+}
+
+// A folder with an adapter of one matrix, the head, and a draft folder whose head lacks what the
+// adapter adds: with it the draft is the target again, up to the rounding of the sum.
+struct LoraPair : Pair {
+  Folder adapter;
+  LoraPair() : Pair(same(kV)) {
+    constexpr size_t kE = 64, kRank = 4, kRows = kV;
+    std::vector<float> a = test::random_floats(kRank * kE, 71),
+                       b = test::random_floats(kRows * kRank, 72);
+    for (float& x : b) x *= 10;  // as much as the head itself
+    auto tensors = with_vocabulary(same(kV));
+    StRow& head = tensors["lm_head.weight"];
+    std::vector<float> w(kRows * kE);
+    std::memcpy(w.data(), head.data.data(), head.data.size());
+    for (size_t o = 0; o < kRows; ++o)
+      for (size_t k = 0; k < kRank; ++k)
+        for (size_t i = 0; i < kE; ++i) w[o * kE + i] -= 2 * b[o * kRank + k] * a[k * kE + i];
+    head.data = test::floats(w);
+    draft.put("model.safetensors", test::safetensors(tensors));
+    const std::string module = "base_model.model.lm_head.lora_";
+    adapter.put("adapter_config.json", R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8})");
+    adapter.put("adapter_model.safetensors",
+                test::safetensors({{module + "A.weight", {"F32", {4, 64}, test::floats(a)}},
+                                   {module + "B.weight", {"F32", {kV, 4}, test::floats(b)}}}));
+  }
+};
+
+TEST(LoadLora, AnAdapterIsMergedIntoTheDraft) {
+  LoraPair pair;
+  Texts without = expect_lossless(pair);
+  pair.options.draft_lora = pair.adapter.path();
+  Texts with = expect_lossless(pair);
+  EXPECT_LT(without.accepted, without.drafted * 9 / 10);
+  EXPECT_GE(with.accepted, with.drafted * 99 / 100);
+  EXPECT_THAT(all(with.notes), HasSubstr("is merged into 1 of its tensors"));
+}
+
+TEST(LoadLora, SeveralDraftsAreToldApartByName) {
+  LoraPair pair;
+  pair.options.drafts = {{"small", pair.draft.path()}, {"large", pair.draft.path()}};
+  pair.options.draft_lora = pair.adapter.path();
+  EXPECT_THAT(pair.refusal(), HasSubstr("which draft is it for? say it, --draft-lora NAME=FOLDER"));
+  pair.options.draft_lora = "medium=" + pair.adapter.path();
+  EXPECT_THAT(pair.refusal(), HasSubstr("no draft model is called 'medium'"));
+  pair.options.draft_lora = "large=" + pair.adapter.path();
+  EXPECT_THAT(all(expect_lossless(pair).notes), HasSubstr("large: the LoRA adapter"));
+}
+
+TEST(LoadLora, OneThatDoesNotFitIsRefusedAlsoByPlan) {
+  LoraPair pair;
+  pair.options.draft_lora = pair.adapter.path();
+  EXPECT_TRUE(plan_engine(pair.options).ok());
+  pair.options.drafts[0].path = "self";
+  EXPECT_EQ(pair.refusal(), "accepted");  // the target's own layers are of the same shape
+  auto other = test::safetensors({{"base_model.model.model.layers.9.mlp.up_proj.lora_A.weight",
+                                   {"F32", {1, 64}, test::floats(std::vector<float>(64))}},
+                                  {"base_model.model.model.layers.9.mlp.up_proj.lora_B.weight",
+                                   {"F32", {96, 1}, test::floats(std::vector<float>(96))}}});
+  pair.adapter.put("adapter_model.safetensors", other);
+  const std::string want = "the model has no 'model.layers.9.mlp.up_proj.weight'";
+  EXPECT_THAT(pair.refusal(), HasSubstr(want));
+  EXPECT_THAT(plan_engine(pair.options).status().message(), HasSubstr(want));
+  pair.options.draft_lora = "/nowhere";
+  EXPECT_THAT(pair.refusal(), HasSubstr("/nowhere/adapter_config.json"));
 }
 
 TEST(LoadDrafts, WhatIsWrongIsListed) {

@@ -61,10 +61,11 @@ TEST(UnusedOptions, WhatIsOfADraftNeedsOne) {
   o.draft_device = "cuda";
   o.draft_quantization = "int8";
   o.draft_rope_theta = 10000;
+  o.draft_lora = "adapter";
   o.max_prefix_len = 100;
   o.draft_layers = 8;
   EXPECT_EQ(flags(o), (Flags{"--draft-device", "--draft-quantization", "--draft-rope-theta",
-                             "--max-prefix-len", "--draft-layers"}));
+                             "--draft-lora", "--max-prefix-len", "--draft-layers"}));
 }
 
 TEST(UnusedOptions, WithoutDraftingThereAreNoTrees) {
