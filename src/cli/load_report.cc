@@ -16,7 +16,7 @@ int64_t percent(int64_t done, int64_t total) { return done * 100 / total; }
 }  // namespace
 
 std::string load_line(int64_t done, int64_t total, double seconds) {
-  return line("loading: %d %%, %.1f of %.1f GB read, %.1f GB/s",
+  return line("loading: %d %%, %.1f of %.1f GB read, %.2f GB/s",
               static_cast<int>(percent(done, total)), gigabytes(done), gigabytes(total),
               gigabytes(done) / seconds);
 }

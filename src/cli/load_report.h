@@ -11,7 +11,7 @@
 
 namespace pf {
 
-// "loading: 42 %, 6.8 of 16.1 GB read, 1.9 GB/s". Requires: seconds > 0.
+// "loading: 42 %, 6.8 of 16.1 GB read, 1.93 GB/s". Requires: seconds > 0.
 std::string load_line(int64_t done_bytes, int64_t total_bytes, double seconds);
 
 // Says how far loading has come, once that takes longer than kQuick: a line of a terminal that is

@@ -28,9 +28,9 @@ struct Screen {
 
 TEST(LoadReport, ALineSaysPercentBytesAndRate) {
   EXPECT_EQ(load_line(6'800'000'000, 16'100'000'000, 4),
-            "loading: 42 %, 6.8 of 16.1 GB read, 1.7 GB/s");
-  EXPECT_EQ(load_line(0, kGb, 1.5), "loading: 0 %, 0.0 of 1.0 GB read, 0.0 GB/s");
-  EXPECT_EQ(load_line(kGb, kGb, 2), "loading: 100 %, 1.0 of 1.0 GB read, 0.5 GB/s");
+            "loading: 42 %, 6.8 of 16.1 GB read, 1.70 GB/s");
+  EXPECT_EQ(load_line(0, kGb, 1.5), "loading: 0 %, 0.0 of 1.0 GB read, 0.00 GB/s");
+  EXPECT_EQ(load_line(kGb, kGb, 2), "loading: 100 %, 1.0 of 1.0 GB read, 0.50 GB/s");
 }
 
 TEST(LoadReport, ATerminalHasOneLineThatIsTakenAway) {
@@ -47,8 +47,8 @@ TEST(LoadReport, ATerminalHasOneLineThatIsTakenAway) {
   report.end();
   report.end();
   EXPECT_EQ(screen.written(),
-            "\rloading: 25 %, 0.5 of 2.0 GB read, 0.5 GB/s\x1b[K"
-            "\rloading: 50 %, 1.0 of 2.0 GB read, 0.5 GB/s\x1b[K"
+            "\rloading: 25 %, 0.5 of 2.0 GB read, 0.50 GB/s\x1b[K"
+            "\rloading: 50 %, 1.0 of 2.0 GB read, 0.50 GB/s\x1b[K"
             "\r\x1b[K");
   EXPECT_EQ(screen.lines.str(), "");
 }

@@ -1,22 +1,21 @@
 // One forward pass of a Llama-like decoder, top to bottom. All threads run it together and meet at
 // a barrier wherever one reads what another has written.
 //
-// What a row more costs. Products of few rows run at the memory's speed, and take 1.02-1.05 times
-// as long for four rows as for one. All else is work of the rows and of the first-level caches,
-// during which memory waits but for what the processor fetches ahead. In percent of the products'
-// time, SmolLM2-135M in BF16, 64 tokens of context, one thread of Zen 4 (perf, samples in user mode
-// of `pilotfish-bench worker`, rows of sequences; neighbours shared the memory, so the products
-// were slow and all shares are low, alone they are up to twice that):
+// What rows cost. Products of few rows run at the memory's speed; all else is work in the caches,
+// during which memory gives what the processor fetches ahead by itself. In percent of a step of one
+// row: SmolLM2-135M in BF16 behind 64 tokens, one thread of Zen 4, a neighbour on the other core
+// (samples of perf over `pilotfish-bench kernels --part step --m 4`, real-time class):
 //
-//              attention  gate  norms  packing  RoPE, KV stored  judging  tiles, shares, rest   all
-//   one row          2.2   0.5    0.4      0.2              0.4      0.2                 1.6   5.5
-//   four rows        6.6   0.7    0.6      1.1              1.0      0.8                 1.3  12.1
+//                   products  attention  packing  gate  norms  RoPE, KV  judging  tiles   all
+//   one row             96.5        1.6      0.2   0.2    0.1       0.2      0.2    1.0   100
+//   a chain of four    105.5        4.1      1.2   1.0    0.6       1.1      0.7    1.1   115
 //
-// The same four rows as a chain of one sequence share its keys: attention takes half of that. With
-// no row's part hidden the whole step comes to T(4) / T(1) = 1.10-1.15, as measured (1.154); with
-// two threads the rows' work is divided too and 1.07 is measured. No single part would do: what is
-// left to try is to ask for the next product's first tiles while rows are attended to and packed,
-// as attention does for its own next keys (score.inc.h).
+// So half of T(4) / T(1) = 1.15 is the products, which alone take 1.11 times as long beside that
+// neighbour (1.02-1.05 on a quiet machine), and half is seven small parts that grow with the rows;
+// with two threads these are divided too, and 1.07 was measured. Tried on the products without
+// gain: asking for the lines of the output before a tile, longer distances of prefetch; every line
+// asked for at four rows costs 1.27. What is left is to ask for the next product's first tiles
+// while rows are attended to and packed, as attention does for its next keys (score.inc.h).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
