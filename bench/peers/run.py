@@ -46,7 +46,7 @@ PEERS = {  # package, what imports it, folder of its environment, CMake options 
     "llama.cpp": ("llama-cpp-python==0.3.36", "llama_cpp", "venv",
                   ["LLAVA_BUILD", "LLAMA_CURL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES",
                    "LLAMA_BUILD_TOOLS", "LLAMA_BUILD_SERVER"]),
-    "ik_llama.cpp": ("ik-llama-cpp-python==0.1.5", "ik_llama_cpp", "venv-ik", []),
+    "ik_llama.cpp": ("ik-llama-cpp-python==0.1.5", "ik_llama_cpp", "venv-ik", ["GGML_IQK_FLASH_ATTENTION"]),
 }
 OTHER_PACKAGES = ["gguf==0.19.0", "numpy"]
 # Goals of decode over a peer, by dtype; 1: "ahead in every row".
