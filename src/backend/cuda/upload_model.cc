@@ -219,8 +219,7 @@ Status upload_model(const Model& model, const Model* embedding_of, const CudaOpt
   const Tensor& embedding = (model.shares_embedding ? *embedding_of : model).embedding;
   out->embedding = send<A>(convert_rows<A>(MergedRows({&embedding}), pool, options.progress));
   out->embedding_rows = embedding.rows();
-  const MatrixForm of_head{options.int4, head_int4_group(model, embedding_of),
-                             options.progress};
+  const MatrixForm of_head{options.int4, head_int4_group(model, embedding_of), options.progress};
   return send_matrix(MergedRows({&head}), of_head, pool, &out->head);
 }
 
