@@ -99,7 +99,7 @@ class AttentionScene {
 
 // KV in int8 beside KV as the model computes, in turns: bytes of a layer and how often as fast.
 void bench_int8(KernelBench& bench, const CpuModel& model, const Scene& s) {
-  KvType type = model.f32 ? KvType::kF32 : KvType::kBf16;
+  KvType type = plain_kv(model);
   auto plain = std::make_shared<AttentionScene>(model, s, bench.pool.size(), type);
   auto int8 = std::make_shared<AttentionScene>(model, s, bench.pool.size(), KvType::kInt8);
   std::vector<Load> subjects = {[&, int8] { return int8->run(bench.pool); }};
@@ -118,7 +118,7 @@ void bench_int8(KernelBench& bench, const CpuModel& model, const Scene& s) {
 // Rows over one prefix beside as many rows whose contexts are as long and have nothing in common:
 // "a block that several rows see is read once". `apart` has the rows in sequences of their own.
 void bench_shared(KernelBench& bench, const CpuModel& model, const Scene& s) {
-  KvType type = model.f32 ? KvType::kF32 : KvType::kBf16;
+  KvType type = plain_kv(model);
   const Scene apart = {s.name, s.n_sequences * s.n_rows, 1, s.context};
   auto alone = std::make_shared<AttentionScene>(model, apart, bench.pool.size(), type);
   auto shared = std::make_shared<AttentionScene>(model, s, bench.pool.size(), type);
@@ -154,7 +154,7 @@ void bench_attention(KernelBench& bench, const CpuModel& model) {
                                {"prefill", 1, 512, 512}, {"prefill", 1, 512, 2048}};
   if (bench.quick) scenes = {{"decode", 1, 1, 64}, {"verify", 1, 6, 64}, {"prefill", 1, 64, 64}};
   for (const Scene& s : scenes) {
-    KvType type = model.f32 ? KvType::kF32 : KvType::kBf16;
+    KvType type = plain_kv(model);
     auto scene = std::make_shared<AttentionScene>(model, s, bench.pool.size(), type);
     std::vector<Load> bytes = {[&, scene] { return scene->run(bench.pool) * scene->bytes(); }};
     auto rounds =

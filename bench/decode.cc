@@ -76,7 +76,7 @@ Status measure(const DecodeOptions& o, const std::string& dtype, int batch, int 
                {"threads", driver.pool().size()},
                {"sequences", batch},
                {"K", k},
-               {"tokens/s", std::isfinite(rate) ? Json(rate) : Json()},
+               {"tokens/s", or_null(rate)},
                {"tokens/step", static_cast<double>(last.n_decoded()) / static_cast<double>(batch) /
                                    static_cast<double>(std::max<int64_t>(1, last.n_steps))},
                {"probe GB/s", 1e-9 * rate_of_probe(rounds).median},

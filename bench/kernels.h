@@ -26,6 +26,9 @@ struct KernelsOptions {
   std::string program;  // this one, which "messages" starts as a client
 };
 
+// What a model's keys and values are held in where they are not int8.
+inline KvType plain_kv(const CpuModel& model) { return model.f32 ? KvType::kF32 : KvType::kBf16; }
+
 // Every hot kernel of the CPU backend at the shapes of the models, beside the probes; whole steps;
 // growth of the host's work. Errors say which model or flag is at fault.
 Result<Report> bench_kernels(const KernelsOptions& options);

@@ -128,7 +128,7 @@ void add_line(KernelBench& bench, const std::string& what, const Matrices& matri
                                  {"dtype", bench.dtype},
                                  {"threads", bench.pool.size()},
                                  {"m", m},
-                                 {"us", std::isfinite(seconds) ? Json(1e6 * seconds) : Json()},
+                                 {"us", or_null(1e6 * seconds)},
                                  {"MB", 1e-6 * bytes},
                                  {"MFLOP", 1e-6 * flops},
                                  {"of read", to_json(f.read)},

@@ -7,9 +7,6 @@
 namespace pf {
 namespace {
 
-// JSON knows no NaN and no infinity.
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
 std::string cell_of(const Json& value) {
   if (value.is_null()) return "-";
   if (value.is_string()) return value.get<std::string>();
@@ -55,6 +52,8 @@ std::string table_of(const Json& lines) {
 
 }  // namespace
 
+Json or_null(double x) { return std::isfinite(x) ? Json(x) : Json(); }
+
 Json to_json(const Kept& kept) {
   if (kept.spread.n == 0)
     return {{"median", nullptr},
@@ -62,9 +61,9 @@ Json to_json(const Kept& kept) {
             {"q3", nullptr},
             {"pairs", 0},
             {"dropped", kept.n_dropped}};
-  return {{"median", number(kept.spread.median)},
-          {"q1", number(kept.spread.q1)},
-          {"q3", number(kept.spread.q3)},
+  return {{"median", or_null(kept.spread.median)},
+          {"q1", or_null(kept.spread.q1)},
+          {"q3", or_null(kept.spread.q3)},
           {"pairs", kept.spread.n},
           {"dropped", kept.n_dropped}};
 }
@@ -84,8 +83,8 @@ Json Report::json() const {
   for (const Goal& g : goals_)
     out["goals"].push_back({{"id", g.id},
                             {"name", g.name},
-                            {"value", number(g.value)},
-                            {"goal", number(g.goal)},
+                            {"value", or_null(g.value)},
+                            {"goal", or_null(g.goal)},
                             {"at_least", g.at_least},
                             {"pass", g.pass()}});
   return out;
@@ -100,7 +99,7 @@ std::string Report::table() const {
   Json lines;
   for (const Goal& g : goals_)
     lines.push_back({{"goal", g.id},
-                     {"value", number(g.value)},
+                     {"value", or_null(g.value)},
                      {"asked", (g.at_least ? ">= " : "<= ") + cell_of(g.goal)},
                      {"met", g.pass()},
                      {"what", g.name}});

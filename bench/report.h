@@ -39,6 +39,7 @@ class Report {
   std::vector<Goal> goals_;
 };
 
+Json or_null(double x);          // null for NaN and infinity, which JSON does not know
 Json to_json(const Kept& kept);  // {"median", "q1", "q3", "pairs", "dropped"}
 
 }  // namespace pf

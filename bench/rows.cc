@@ -30,7 +30,7 @@ void bench_rows(KernelBench& bench, const CpuModel& model) {
     double bytes, flops;  // read and written; as the formula says
     std::function<void()> run;
   };
-  KvPlane plane(1, 1, model.G, 16, model.D, model.f32 ? KvType::kF32 : KvType::kBf16);
+  KvPlane plane(1, 1, model.G, 16, model.D, plain_kv(model));
   const BlockId block = 0;
   const int32_t token = 5;
   Batch one;

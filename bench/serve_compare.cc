@@ -25,8 +25,6 @@ double value_of(const Json& load, const char* key) {
   return found != load.end() && found->is_number() ? found->get<double>() : NAN;
 }
 
-Json or_null(double x) { return std::isfinite(x) ? Json(x) : Json(); }
-
 }  // namespace
 
 double student_t_95(int degrees) {

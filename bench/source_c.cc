@@ -120,7 +120,6 @@ double SourceC::needs(size_t i) const {
 void SourceC::add_row(size_t i, double a, const std::string& from, Report* report) const {
   const SweepClaim& claim = kClaims[i];
   const ClaimCosts& costs = costs_[i];
-  auto or_null = [](double x) { return std::isfinite(x) ? Json(x) : Json(); };
   const double speedup = chain_speedup(a, claim.k, costs.c(claim.k), costs.v());
   report->add("source C on an A100-80, on paper",
               {{"row", claim.what},

@@ -61,8 +61,6 @@ struct Cell {
 
 std::string length_name(int k) { return k < 0 ? "auto" : std::to_string(k); }
 
-Json or_null(double x) { return std::isfinite(x) ? Json(x) : Json(); }
-
 class SpeculationBench {
  public:
   SpeculationBench(const SpeculationOptions& o, std::vector<Way> ways, PromptSet prompts,

@@ -44,12 +44,16 @@ inline const Tensor& embedding_tensor_of(const Model& m, const Model* embedding_
   return (m.shares_embedding ? *embedding_of : m).embedding;
 }
 
-// What the file has of the layers' matrices and of fc.
+// What the file has of the layers' matrices, of fc and of heads for each position to come.
 inline int64_t matrix_file_bytes(const Model& m) {
   int64_t bytes = stored_bytes(m.fc);
   for (const LayerWeights& w : m.layers)
     for (const Tensor* t : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
       bytes += stored_bytes(*t);
+  for (const MedusaHead& h : m.medusa) {
+    bytes += stored_bytes(h.out);
+    for (const MedusaBlock& b : h.blocks) bytes += stored_bytes(b.w);
+  }
   return bytes;
 }
 

@@ -159,12 +159,10 @@ Footprint cpu_heads_footprint(const Model& model, const CpuOptions& o, int) {
   Footprint f;
   for (const MedusaHead& h : model.medusa) {
     f.weight_bytes += bytes(h.out);
-    f.read_bytes += stored_bytes(h.out);
-    for (const MedusaBlock& b : h.blocks) {
+    for (const MedusaBlock& b : h.blocks)
       f.weight_bytes += bytes(b.w) + E * static_cast<int64_t>(sizeof(float));
-      f.read_bytes += stored_bytes(b.w);
-    }
   }
+  f.read_bytes = matrix_file_bytes(model);
   f.scratch_bytes = static_cast<int64_t>(sizes_of(model, o).total());
   return f;
 }

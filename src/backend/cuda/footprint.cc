@@ -115,13 +115,11 @@ Footprint cuda_heads_footprint(const Model& model, const CudaOptions& o) {
   Footprint f;
   for (const MedusaHead& h : model.medusa) {
     f.weight_bytes += matrix_bytes({&h.out}, o.int4, model.config.int4_group);
-    f.read_bytes += stored_bytes(h.out);
-    for (const MedusaBlock& b : h.blocks) {
+    for (const MedusaBlock& b : h.blocks)
       f.weight_bytes +=
           matrix_bytes({&b.w}, o.int4, model.config.int4_group) + float_bytes({&b.bias});
-      f.read_bytes += stored_bytes(b.w);
-    }
   }
+  f.read_bytes = matrix_file_bytes(model);
   f.scratch_bytes = static_cast<int64_t>(kHiddenStaging) + 2 * (o.max_rows + 2 * B) * E +
                     4 * B * (E + V) + B * kernels::n_slices_of(V) * listed +
                     n_heads * B * (listed + 4) + 4 * B;
