@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/parse_value.h"
+#include "server/served_model.h"
 
 namespace pf {
 namespace {
@@ -167,6 +168,8 @@ Status set_tree(const std::string& value, Settings* s) {
       return invalid("needs widths per depth such as 3,2,1, at most 64 nodes in all");
     s->engine.speculation_tree.push_back(static_cast<int32_t>(*width));
   }
+  if (s->engine.speculation_tree.size() > static_cast<size_t>(kMaxDraftTokens))
+    return invalid("must be at most 16 deep, as in a request");
   return {};
 }
 

@@ -42,6 +42,10 @@ bool needs_drafts(const EngineOptions& o) {
 Status check_speculation(const EngineOptions& o) {
   if (is_off(o) || is_auto(o)) return {};
   for (const std::string& name : o.speculation) {
+    if (name == "off" || name == "auto")
+      return invalid("--speculation " + name + " stands alone; leave the other names away");
+    if (std::count(o.speculation.begin(), o.speculation.end(), name) > 1)
+      return invalid("--speculation " + name + ": named twice; once is enough");
     if (is_known(name)) continue;
     std::string known = "off, auto";
     for (std::string_view k : kKnownDrafters) known += ", " + std::string(k);

@@ -1,6 +1,7 @@
 #include "server/check_request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "text/stop_matcher.h"
@@ -179,7 +180,8 @@ void check_speculation(const wire::Speculation& s, Border* b) {
   b->require(!s.dynamic_alpha() || threshold, "speculation.dynamic_alpha",
              "goes with acceptance THRESHOLD or THRESHOLD_LITERAL only");
   if (s.has_loss_budget()) {
-    b->require(s.loss_budget() >= 0, "speculation.loss_budget", "must be >= 0");
+    b->require(std::isfinite(s.loss_budget()) && s.loss_budget() >= 0, "speculation.loss_budget",
+               "must be >= 0 and finite; without a limit leave it out");
     b->require(s.acceptance() == wire::Speculation::THRESHOLD, "speculation.loss_budget",
                "goes with acceptance THRESHOLD only");
   }

@@ -100,6 +100,24 @@ TEST(LoadTrees, OnesThatNoStepHasRoomForAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("--speculation-tree: 64 nodes and their root"));
 }
 
+// Two drafters of one name would share a plane that is planned once.
+TEST(LoadSpeculation, NamesThatDoNotGoTogetherAreRefusedBeforeAFileIsOpened) {
+  EngineOptions o;
+  o.device = "cpu";
+  o.model = "/nowhere";
+  auto refusal = [&](std::vector<std::string> names) {
+    o.speculation = std::move(names);
+    return load_engine(o).status().message();
+  };
+  EXPECT_THAT(refusal({"model", "model"}), HasSubstr("--speculation model: named twice"));
+  EXPECT_THAT(refusal({"ngram", "eagle", "ngram"}), HasSubstr("--speculation ngram: named twice"));
+  EXPECT_THAT(refusal({"off", "ngram"}), HasSubstr("--speculation off stands alone"));
+  EXPECT_THAT(refusal({"ngram", "auto"}), HasSubstr("--speculation auto stands alone"));
+  EXPECT_THAT(refusal({"ngrams"}), HasSubstr("no such drafter"));
+  for (const char* alone : {"off", "auto", "ngram"})
+    EXPECT_THAT(refusal({alone}), HasSubstr("/nowhere"));
+}
+
 TEST(LoadAlpha, ARangeWithoutNumbersIsRefused) {
   EngineOptions o;
   o.device = "cpu";

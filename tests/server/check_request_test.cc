@@ -96,6 +96,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{TEXT "speculation { drafters: 'eagle' }", "drafters", "GetModelInfo"},
         Case{TEXT "speculation { tree: 4 tree: 4 tree: 4 }", "tree", "64"},
         Case{TEXT "speculation { tree: 3 tree: 0 }", "tree", ">= 1"},
+        Case{TEXT "speculation { tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 "
+                  "tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 }",
+             "tree", "16 deep"},
         Case{TEXT "speculation { tree: 8 tree: 7 }", "tree", "63"},  // and the root: 65 rows
         Case{TEXT "speculation { tree_nodes: 65 }", "tree_nodes", "64"},
         Case{TEXT "speculation { tree_nodes: 64 }", "tree_nodes", "63"},
@@ -109,6 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{TEXT "speculation { alpha: 0.5 }", "alpha", "THRESHOLD"},
         Case{TEXT "speculation { acceptance: THRESHOLD loss_budget: -1 }", "loss_budget", ">= 0"},
         Case{TEXT "speculation { acceptance: THRESHOLD loss_budget: nan }", "loss_budget", ">= 0"},
+        Case{TEXT "speculation { acceptance: THRESHOLD loss_budget: inf }", "loss_budget",
+             "finite"},
         Case{TEXT "speculation { acceptance: COUPLED loss_budget: 1 }", "loss_budget", "THRESHOLD"},
         Case{TEXT "speculation { dynamic_alpha: true }", "dynamic_alpha", "THRESHOLD"},
         Case{TEXT "speculation { predicted_text: 'x' }", "predicted_text", "without a drafter",
