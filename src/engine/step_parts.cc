@@ -109,7 +109,6 @@ void Step::append_scores(const Row& row) {
 }
 
 void Step::place_accepted(Row* row) {
-  if (row->job < 0) return;
   Sequence* s = row->plan.sequence;
   const AcceptResult& result = results_[static_cast<size_t>(row->job)];
   const Segment& segment = batch_.segments[static_cast<size_t>(row->segment)];
@@ -258,8 +257,10 @@ void Step::fork_siblings(Live* live) {
   }
 }
 
-void Step::count_round(Row* row, const DraftTree& tree, const AcceptResult& result) {
+void Step::count_round(Row* row) {
   Sequence* s = row->plan.sequence;
+  const AcceptResult& result = results_[static_cast<size_t>(row->job)];
+  const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
   figures_.n_generated_tokens += static_cast<int64_t>(result.tokens.size());
   if (row->n_before == s->n_prompt()) {
     if (s->index == 0) figures_.n_prompt_tokens += s->n_prompt();
@@ -276,6 +277,19 @@ void Step::count_round(Row* row, const DraftTree& tree, const AcceptResult& resu
   figures_.n_accepted += result.n_accepted;
   figures_.n_fallbacks += result.n_accepted == 0;
   row->round->count_depths(&figures_.drafted_at, &figures_.accepted_at);
+}
+
+// What a row's completion hears of this step.
+Event Step::event_of(const Row& row) const {
+  Event event;
+  if (row.job < 0) return event;
+  const AcceptResult& result = results_[static_cast<size_t>(row.job)];
+  event.tokens = result.tokens;
+  event.origins = result.origins;
+  event.losses = result.losses;
+  if (row.round) event.rounds.push_back(*row.round);
+  event.logprobs = result.logprobs;
+  return event;
 }
 
 void Step::say(Sequence* s, Event event) {
