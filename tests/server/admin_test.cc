@@ -200,6 +200,7 @@ TEST(AdminPolicy, ABadFieldIsNamedAndNothingChanges) {
   refused("num_draft_tokens", [](admin::Policy* p) { p->set_num_draft_tokens(17); });
   refused("num_draft_tokens", [](admin::Policy* p) { p->set_num_draft_tokens(~0u); });
   refused("drafters", [](admin::Policy* p) { p->add_drafters("oracle"); });
+  refused("drafters", [](admin::Policy* p) { p->add_drafters("ngram"), p->add_drafters("ngram"); });
 }
 
 TEST_F(Operating, AMemoryPlanIsTheLoadersAnswer) {
