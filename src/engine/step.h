@@ -14,6 +14,7 @@
 #include "engine/cancels.h"
 #include "engine/live.h"
 #include "engine/policy.h"
+#include "engine/self_tested.h"
 #include "engine/step_parts.h"
 #include "engine/step_row.h"
 #include "scheduler/deadlines.h"
@@ -28,7 +29,7 @@ class Step {
        BoundedQueue<Event>* outbox);
 
   // See Engine::self_test; teaches the controllers what it measured.
-  Result<std::vector<double>> self_test();
+  Result<SelfTested> self_test();
 
   // One step, top to bottom; false when there was nothing to run.
   bool run();
@@ -43,7 +44,6 @@ class Step {
   void check_integrity() const;
   Backend& target() { return *parts_.target; }
   const KvCache& kv() const { return kv_; }
-
   const DraftTimes& draft_times() const { return draft_times_; }
 
  private:

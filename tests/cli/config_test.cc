@@ -83,6 +83,19 @@ TEST(Config, EveryOptionIsReadFromAllThreeAndPrintedAsItWouldBeRead) {
   }
 }
 
+// Found by tests/fuzz: it was printed as several drafts.
+TEST(Config, APathWithCommasIsOneDraftAlsoWhenPrinted) {
+  auto r = read({}, {}, "draft = ['a=x, y.gguf', 'z']");
+  ASSERT_TRUE(r->status.ok()) << r->status.message();
+  auto again = read({}, {}, r->config.print());
+  ASSERT_TRUE(again->status.ok()) << again->status.message();
+  const std::vector<DraftOption>& drafts = again->config.settings().engine.drafts;
+  ASSERT_EQ(drafts.size(), 2u);
+  EXPECT_EQ(drafts[0].name, "a");
+  EXPECT_EQ(drafts[0].path, "x, y.gguf");
+  EXPECT_EQ(drafts[1].path, "z");
+}
+
 TEST(Config, PrintSaysWhereEachValueCameFrom) {
   auto r = read({"--block-size", "8"}, {"PILOTFISH_THREADS=2", "HOME=/x"}, "seed = 7\n");
   std::string text = r->config.print();
