@@ -37,8 +37,8 @@ struct SelfTestInput {
 // back without a trace; a prefix in another sequence's block counts as one's own; and none of that
 // changes in a batch of sequences of unequal length. A handful of tokens and passes, and a quarter
 // of a second more to measure wider ones. INTERNAL says which of these failed. A pool, a context
-// or a step too small for it is no failure: then nothing is run, and `skipped` says so. Writes K and V into the blocks; Requires: no
-// sequence lives in them.
+// or a step too small for it is no failure: then nothing is run, and `skipped` says so. Writes K
+// and V into the blocks; Requires: no sequence lives in them.
 Result<SelfTestReport> self_test(const SelfTestInput& input, const Clock& clock);
 
 }  // namespace pf
