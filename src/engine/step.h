@@ -33,7 +33,6 @@ class Step {
 
   // One step, top to bottom; false when there was nothing to run.
   bool run();
-
   void set_policy(const EnginePolicy& policy);
   void take(std::unique_ptr<Request> request);  // into the waiting line, as admit does
   void cancelled(uint64_t ticket) { cancels_.raise(ticket); }  // any thread; see Engine
@@ -48,18 +47,18 @@ class Step {
 
  private:
   using Row = StepRow;
-
   void admit(int64_t now_us);
   void wish(int64_t now_us);
   void propose();
   void flatten();
   void prepare();
   void judge();
+  void keep();
+  void emit();
   void commit();
   void learn();
-  void emit();
+  void finish();
   void publish(bool stepping);
-
   void add_offers(Sequence* s, size_t wish, int64_t now_us);
   static void weigh_ease(Sequence* s, std::span<DraftAsk> offers);
   void choose_drafters();
@@ -86,7 +85,8 @@ class Step {
   FinishReason reason_to_end(const Sequence& s, const AcceptResult& result) const;
   void fork_siblings(Live* live);
   void fork_planes(const Sequence& leader, Sequence* s, bool has_copy);
-  void count_round(Row* row, const DraftTree& tree, const AcceptResult& result);
+  void count_round(Row* row);
+  Event event_of(const Row& row) const;
   void say(Sequence* s, Event event);
   void end(Sequence* s, FinishReason reason, Event event);
 
