@@ -5,6 +5,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "server/engine_metrics.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr const char* kReadyService = "pilotfish.v1.Inference";
 constexpr int64_t kShutdownGrace_us = 2'000'000;  // for streams that are told SHUTDOWN
+constexpr int64_t kHurriedGrace_us = 300'000;     // where the supervisor has lost patience
 // Nothing is left to tell anyone, but the engine still holds calls: only a hang is worth dying for.
 constexpr int64_t kEngineGrace_us = 20'000'000;
 
@@ -63,6 +65,8 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, cons
 Status Server::open() {
   Result<std::shared_ptr<grpc::ServerCredentials>> credentials = server_credentials(options_.tls);
   if (!credentials.ok()) return credentials.status();
+  for (const std::string& line : tls_warnings(options_.tls, std::time(nullptr)))
+    state_->log.warn(line);
   if (!options_.auth_token_file.empty()) {
     Result<AuthTokens> tokens = AuthTokens::load(options_.auth_token_file);
     if (!tokens.ok()) return tokens.status();
@@ -167,7 +171,8 @@ bool Server::drain(const std::function<bool()>& hurry) {
   if (wait_for_calls(now_us + drain_timeout_us_.load(), hurry)) return true;
   if (state_->backing == nullptr) return false;
   state_->backing->port.finish_all(FinishReason::kShutdown);
-  wait_for_calls(state_->clock.now_us() + kShutdownGrace_us, [] { return false; });
+  wait_for_calls(state_->clock.now_us() + kShutdownGrace_us, hurry);
+  if (hurry()) wait_for_calls(state_->clock.now_us() + kHurriedGrace_us, [] { return false; });
   return false;
 }
 

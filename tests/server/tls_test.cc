@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "server/certificates.h"
 #include "server/serving.h"
 
 namespace pf {
@@ -37,6 +38,25 @@ class Tls : public Serving {
         base + ".key -out " + base + ".pem >/dev/null 2>&1";
     ASSERT_EQ(std::system(command.c_str()), 0);
   }
+  // The same for another time than now; dates are YYMMDD.
+  void make_for(const std::string& name, const std::string& from, const std::string& to) {
+    std::ofstream(folder / "ca.conf")
+        << "[ca]\ndefault_ca = d\n[d]\ndatabase = ca.db\nserial = "
+           "ca.serial\nnew_certs_dir = .\ndefault_md = sha256\npolicy "
+           "= p\nx509_extensions = e\n[p]\ncommonName = supplied\n"
+           "[e]\nsubjectAltName = DNS:localhost,IP:127.0.0.1\n"
+           "basicConstraints = CA:true\n";
+    std::ofstream(folder / "ca.db").close();
+    std::ofstream(folder / "ca.serial") << "01\n";
+    std::string command =
+        "cd " + folder.string() +
+        " && openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "
+        "/CN=localhost -keyout " +
+        name + ".key -out ca.csr >/dev/null 2>&1 && openssl ca -batch -selfsign -notext -config " +
+        "ca.conf -keyfile " + name + ".key -in ca.csr -out " + name + ".pem -startdate " + from +
+        "000000Z -enddate " + to + "000000Z >/dev/null 2>&1";
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  }
   std::string pem(const std::string& name) { return (folder / (name + ".pem")).string(); }
   std::string key(const std::string& name) { return (folder / (name + ".key")).string(); }
 
@@ -47,6 +67,9 @@ class Tls : public Serving {
   }
   // A call over a new connection that trusts `authority` and shows `own`.
   grpc::StatusCode call(const std::string& authority, const std::string& own = "") {
+    return status_of_call(authority, own).error_code();
+  }
+  grpc::Status status_of_call(const std::string& authority, const std::string& own = "") {
     grpc::SslCredentialsOptions ssl;
     ssl.pem_root_certs = read(pem(authority));
     if (!own.empty()) {
@@ -60,7 +83,7 @@ class Tls : public Serving {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + 5s);
     wire::GenerateResponse response;
-    return wire::Inference::NewStub(tls)->Generate(&context, request(), &response).error_code();
+    return wire::Inference::NewStub(tls)->Generate(&context, request(), &response);
   }
 
   fs::path folder;
@@ -98,6 +121,49 @@ TEST_F(Tls, AChangedCertificateIsTakenUp) {
   EXPECT_TRUE(until([&] { return call("next") == kOkCode; }, 10s));
 }
 
+TEST_F(Tls, AnExpiredCertificateIsWarnedOfAndRefusedByTheClient) {
+  make_for("server", "200101", "200203");
+  start(options("server"));
+  EXPECT_NE(
+      log_text.str().find("server.pem: a certificate in it expired on 2020-02-03 00:00:00 UTC"),
+      std::string::npos)
+      << log_text.str();
+  grpc::Status status = status_of_call("server");
+  EXPECT_EQ(status.error_code(), kUnavailable);
+  EXPECT_NE(status.error_message().find("certificate verify failed"), std::string::npos)
+      << status.error_message();
+  // Renewed, it serves without a restart.
+  make("next");
+  fs::copy_file(key("next"), key("server"), fs::copy_options::overwrite_existing);
+  fs::copy_file(pem("next"), pem("server"), fs::copy_options::overwrite_existing);
+  EXPECT_TRUE(until([&] { return call("next") == kOkCode; }, 10s));
+}
+
+TEST_F(Tls, AnExpiredClientIsRefused) {
+  make("server");
+  make_for("client", "200101", "200203");
+  start(options("server", "client"));
+  EXPECT_NE(log_text.str().find("--tls-client-ca"), std::string::npos);
+  EXPECT_EQ(call("server", "client"), kUnavailable);
+}
+
+TEST_F(Tls, OnlyDatesThatDoNotHoldAreWarnedOf) {
+  make("server");
+  make_for("past", "200101", "200203");
+  make_for("future", "480101", "490101");
+  auto complaints = [&](const std::string& name) {
+    return out_of_date(read(pem(name)), std::time(nullptr));
+  };
+  EXPECT_TRUE(complaints("server").empty());
+  EXPECT_EQ(complaints("future"),
+            std::vector<std::string>{"is not valid before 2048-01-01 00:00:00 UTC"});
+  EXPECT_EQ(out_of_date(read(pem("server")) + read(pem("past")), std::time(nullptr)),
+            std::vector<std::string>{"expired on 2020-02-03 00:00:00 UTC"});
+  EXPECT_TRUE(out_of_date("hello", std::time(nullptr)).empty());
+  start(options("server"));
+  EXPECT_EQ(log_text.str().find("certificate"), std::string::npos) << log_text.str();
+}
+
 TEST_F(Tls, TheProbeOfItselfKnowsATlsPort) {
   make("server");
   ServerOptions o = options("server");
@@ -124,6 +190,13 @@ TEST_F(Tls, MistakesNameTheFlag) {
   EXPECT_NE(message({"", "", pem("server")}).find("--tls-client-ca"), std::string::npos);
   EXPECT_NE(message({pem("no"), key("server"), ""}).find("--tls-cert"), std::string::npos);
   EXPECT_NE(message({pem("server"), "/nonexistent", ""}).find("--tls-key"), std::string::npos);
+  make("other");
+  EXPECT_NE(message({pem("server"), key("other"), ""}).find("--tls-key is not the key"),
+            std::string::npos);
+  EXPECT_NE(message({pem("server"), pem("server"), ""}).find("--tls-key: no private key"),
+            std::string::npos);
+  EXPECT_NE(message({key("server"), key("server"), ""}).find("--tls-cert: no certificate"),
+            std::string::npos);
 }
 
 }  // namespace
