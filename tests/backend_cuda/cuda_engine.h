@@ -16,6 +16,7 @@
 #include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
+#include "speculation/predicted_drafter.h"
 #include "speculation/suffix_drafter.h"
 
 namespace pf {
@@ -33,6 +34,7 @@ struct CudaSetting {
   HeadKind head = HeadKind::kNone;          // a head over hidden states, with every second token
   bool reduced = false;                     // the model has every second token, too
   bool medusa = false;                      // three heads over hidden states
+  bool predicted = false;                   // the caller's own texts
   float temperature = 2;                    // of the coupled requests
   int32_t n_devices = 1;                    // that share the target
   int32_t head_rows = 33;                   // logit rows that there is room for at once
@@ -67,16 +69,9 @@ class CudaEngine {
     parts.kv = {run.n_blocks, 8, 1 + run.model + run.cascade + has_head, true};
     parts.scheduler = {8, 64};
     if (run.cpu) {
-      CpuOptions c;
-      c.weights = CpuOptions::Weights::kF32;
-      c.n_blocks = run.n_blocks;
-      c.block_tokens = 8;
-      c.max_rows = 64;
-      c.max_context = 128;
-      c.draft_top_n = 16;
+      CpuOptions c = cpu_options(run);
       c.keep_hidden = o.keep_hidden;
       c.tap_layers = o.tap_layers;
-      c.int8_kv = run.int8_kv;
       parts.target = make_cpu_backend(target, nullptr, c, pool_).take();
       c.keep_hidden = false;
       if (has_head || run.medusa) c.hidden_of = parts.target->hidden_states();
@@ -91,13 +86,15 @@ class CudaEngine {
         add_head(run, make_cuda_backend(head_of(run), nullptr, o, pool_).take(), &parts);
       o.hidden_of = {};
     }
+    if (run.predicted) parts.drafters.add(std::make_unique<PredictedDrafter>());
     if (run.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(run.model ? 2 : 1));
     if (run.suffix) parts.drafters.add(std::make_unique<SuffixDrafter>(1));
     if (run.lookahead) parts.drafters.add(std::make_unique<LookaheadDrafter>());
     if (run.exit_layers > 0)
       parts.drafters.add(std::make_unique<EarlyExitDrafter>(parts.target.get(), run.exit_layers));
     if (run.cascade) {
-      auto model = make_cuda_backend(draft, nullptr, o, pool_).take();
+      auto model = run.cpu ? make_cpu_backend(draft, nullptr, cpu_options(run), pool_).take()
+                           : make_cuda_backend(draft, nullptr, o, pool_).take();
       Backend* judge = model.get();
       parts.drafters.add(std::make_unique<CascadeDrafter>(
           CascadeDrafter::Options{"cascade", 1, 128, 64, 16}, std::make_unique<NgramDrafter>(1),
@@ -132,6 +129,7 @@ class CudaEngine {
 
   // The texts of n requests at once, by number; even ones greedy, odd ones coupled.
   std::map<uint64_t, std::vector<int32_t>> run(std::vector<uint64_t> numbers) {
+    std::vector<std::unique_ptr<Request>> requests;
     for (uint64_t i : numbers) {
       auto r = std::make_unique<Request>();
       r->ticket = i;
@@ -145,8 +143,12 @@ class CudaEngine {
         r->speculation.policy = *policy_;
         r->speculation.has_alpha = true;
       }
-      step_->take(std::move(r));
+      requests.push_back(std::move(r));
     }
+    return answer(std::move(requests));
+  }
+  std::map<uint64_t, std::vector<int32_t>> answer(std::vector<std::unique_ptr<Request>> requests) {
+    for (auto& r : requests) step_->take(std::move(r));
     std::map<uint64_t, std::vector<int32_t>> texts;
     for (int steps = 0; !step_->idle() && steps < 1000; ++steps) {
       step_->run();
@@ -172,6 +174,17 @@ class CudaEngine {
   ModelDrafter* cpu_draft = nullptr;
 
  private:
+  static CpuOptions cpu_options(const CudaSetting& run) {
+    CpuOptions c;
+    c.weights = CpuOptions::Weights::kF32;
+    c.n_blocks = run.n_blocks;
+    c.block_tokens = 8;
+    c.max_rows = 64;
+    c.max_context = 128;
+    c.draft_top_n = 16;
+    c.int8_kv = run.int8_kv;
+    return c;
+  }
   static Model head_of(const CudaSetting& run) {
     TinyShape shape = cuda_shape();
     shape.seed = 9;
