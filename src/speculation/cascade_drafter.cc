@@ -65,14 +65,18 @@ void CascadeDrafter::propose(std::span<const DraftTask> tasks, std::span<DraftTr
 }
 
 // One token less than may be drafted: the last is the model's. A cheap model whose plane lags far
-// catches up first, a chunk in every step.
+// catches up first, a chunk in every step. Of a sequence that the cheap one is not asked for nothing
+// is known of its plane: what an earlier round said may be of blocks that are gone.
 void CascadeDrafter::ask_cheap(std::span<const DraftTask> tasks) {
   cheap_tasks_.clear();
   cheap_of_.clear();
   cheap_trees_.resize(std::max(cheap_trees_.size(), tasks.size()));
   for (size_t t = 0; t < tasks.size(); ++t) {
     cheap_trees_[t].clear();
-    if (tasks[t].n_draft <= 0) continue;
+    if (tasks[t].n_draft <= 0) {
+      inside_.erase(tasks[t].sequence->order);
+      continue;
+    }
     DraftTask task = tasks[t];
     task.n_draft = tasks[t].depth() - 1;
     task.shape = {};

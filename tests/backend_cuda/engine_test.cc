@@ -155,8 +155,7 @@ TEST_F(CudaLossless, EveryOtherDrafterKeepsTheText) {
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     SCOPED_TRACE("run " + std::to_string(i));
-    const bool has_twin = !runs[i].cascade;  // the CPU's would be of other weights
-    const int64_t kept = expect_texts(runs[i], want, has_twin);
+    const int64_t kept = expect_texts(runs[i], want, true);
     EXPECT_TRUE(kept > 0 || runs[i].exit_layers == 0);
   }
 }
@@ -201,9 +200,10 @@ TEST_F(CudaLossless, SampledRulesDecideAsOnTheCpu) {
     for (const auto& [ticket, loss] : cuda.losses) {
       EXPECT_NEAR(loss, cpu.losses.at(ticket), 0.01 * 12);
       (setting.policy->loss_budget >= 0 ? lost_in_limits : lost) += loss;
-      // Used up, the exact rule goes on: one token at most passes the limit.
+      // A token that would pass the limit is not kept by the threshold. A loss is told as a float:
+      // twelve of them, none above 0.05, are off by less than 12 x 0.05 x 2^-24 < 1e-7.
       if (setting.policy->loss_budget >= 0) {
-        EXPECT_LE(loss, setting.policy->loss_budget + 1);
+        EXPECT_LE(loss, setting.policy->loss_budget + 1e-7);
       }
     }
   }

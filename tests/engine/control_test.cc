@@ -351,5 +351,67 @@ TEST(Histogram, QuantilesLieInTheirBucket) {
   EXPECT_EQ(later.counts.back(), 1);
 }
 
+AcceptPolicy spends(float loss_budget) {
+  AcceptPolicy p;
+  p.rule = Acceptance::kThreshold;
+  p.alpha = 0.3f;
+  p.loss_budget = loss_budget;
+  return p;
+}
+
+// At temperature 0 p is one-hot: every kept token that is not the target's costs 1. So a budget of
+// 3 buys three of them in the whole text, over as many rounds as it takes, and all others are the
+// target's own behind what was said.
+TEST(Control, ALossBudgetBuysSoManyTokensInAllRoundsTogether) {
+  for (int32_t budget : {0, 1, 3}) {
+    Harness h({.draft_agreement = 20, .k = 3, .policy = spends(static_cast<float>(budget))});
+    auto r = h.request(prompt_of(20, 3), 120);
+    Request asked = *r;
+    const Reply& reply = h.replies[{h.submit(std::move(r)), 0}];
+    std::vector<double> spent;  // by step that spent anything
+    while (!h.step->idle() || h.inbox.size() > 0) {
+      const double before = reply.speculation.loss;
+      h.run_step();
+      if (reply.speculation.loss > before) spent.push_back(reply.speculation.loss - before);
+    }
+    EXPECT_EQ(reply.speculation.loss, budget);
+    if (budget == 3) {
+      EXPECT_GT(spent.size(), 1u);
+    }
+    ASSERT_EQ(reply.tokens.size(), 120u);
+    int32_t n_strange = 0;
+    asked.stop.max_new_tokens = 1;
+    for (int32_t t : reply.tokens) {
+      n_strange += plain_run(h.options.model, asked, 0, 256).tokens[0] != t;
+      asked.prompt.push_back(t);
+    }
+    EXPECT_EQ(n_strange, budget);
+  }
+}
+
+// A token that does not fit into what is left is not kept by the threshold, so that no sum passes
+// the budget. Losses are told as floats: 150 of them, none above 1, are off by 150 x 2^-25 < 1e-5.
+TEST(Control, SampledLossesNeverPassTheBudget) {
+  constexpr double kBudget = 1.5;
+  std::map<bool, double> sums;
+  for (bool limited : {false, true}) {
+    Harness h({.draft_agreement = 20, .k = 3, .policy = spends(limited ? kBudget : -1)});
+    for (int32_t i = 0; i < 12; ++i) {
+      auto r = h.request(prompt_of(8 + 5 * i, static_cast<uint32_t>(i)), 150);
+      r->sampling.temperature = 0.8f;
+      h.submit(std::move(r));
+    }
+    h.run();
+    for (const auto& [id, reply] : h.replies) {
+      if (limited) {
+        EXPECT_LE(reply.speculation.loss, kBudget + 1e-5);
+        EXPECT_GT(reply.speculation.loss, 0.5 * kBudget);  // spent in many rounds
+      }
+      sums[limited] += reply.speculation.loss;
+    }
+  }
+  EXPECT_GT(sums[false], 2 * 12 * kBudget);
+}
+
 }  // namespace
 }  // namespace pf

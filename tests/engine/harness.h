@@ -65,6 +65,7 @@ struct Reply {
   SpeculationCounts speculation;
   int64_t n_cached_tokens = 0;
   int32_t n_prompt_events = 0, n_events = 0;
+  int32_t n_short_rounds = 0;  // that kept fewer tokens than their draft had levels
 };
 
 // A Step over hash models, driven by hand with a manual clock: each step takes one millisecond.
@@ -236,7 +237,11 @@ class Harness {
         ++r.n_prompt_events;
         r.n_cached_tokens = e->n_cached_tokens;
       }
-      for (const VerifiedRound& round : e->rounds) r.speculation.add(round);
+      for (const VerifiedRound& round : e->rounds) {
+        r.speculation.add(round);
+        auto depth = std::find(round.drafted_at.begin(), round.drafted_at.end(), 0);
+        r.n_short_rounds += round.n_accepted < depth - round.drafted_at.begin();
+      }
       for (float loss : e->losses) r.speculation.loss += loss;
     }
   }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "batch/plan.h"
 #include "engine/harness.h"
 
 namespace pf {
@@ -173,6 +174,80 @@ TEST(KeptPaths, ACascadeKeepsThemInBothPlanes) {
   }
   EXPECT_GT(n_long, 5);
   EXPECT_EQ(reply.speculation.accepted, reply.speculation.drafted);
+}
+
+// Completions of one prompt share the draft's K and V of it as they do the target's, and where
+// blocks run out some lose both and compute them again. A draft that is the target is right on
+// every level of every tree, as long as nothing that it reads lies in a wrong place.
+TEST(KeptPaths, AmongSiblingsAndAfterPreemptionEveryLevelIsKept) {
+  std::vector<std::vector<int32_t>> shapes = {{3, 2, 1}, {2, 1, 1, 1}, {}};
+  for (const auto& tree : shapes)
+    for (HarnessOptions o : {tables(64), window(64)})
+      for (float temperature : {0.0f, 0.8f}) {
+        o.tree = tree;
+        SCOPED_TRACE(std::to_string(tree.size()) + " levels, temperature " +
+                     std::to_string(temperature) + (o.window_tokens > 0 ? ", window" : ""));
+        o.n_blocks = 70;
+        if (!o.draft_in_tables) o.n_window_blocks = 24 * 24;  // all windows hold their whole texts
+        Harness h(o);
+        std::map<uint64_t, Request> asked;
+        for (int32_t i = 0; i < 8; ++i) {
+          auto r = h.request(prompt_of(9 + 7 * i, static_cast<uint32_t>(i)), 40);
+          r->n = 3;
+          r->sampling.temperature = temperature;
+          r->has_seed = temperature > 0;
+          asked.emplace(r->ticket, *r);
+          h.submit(std::move(r));
+        }
+        h.run();
+        EXPECT_GT(h.step->snapshot().n_preemptions, 0);
+        EXPECT_GT(h.target->n_blocks_copied, 0);  // shared, and then their own
+        for (auto& [ticket, request] : asked)
+          for (int32_t index = 0; index < 3; ++index) {
+            const Reply& reply = h.replies[{ticket, index}];
+            EXPECT_EQ(reply.tokens, plain_run(o.model, request, index, o.max_context).tokens);
+            EXPECT_GT(reply.speculation.drafted, 0);
+            EXPECT_EQ(reply.n_short_rounds, 0);
+          }
+      }
+}
+
+// Three models, one over another. After a preemption the middle one catches up, so that the first
+// is not asked: of what it had in blocks that are gone it says nothing.
+TEST(KeptPaths, ACascadeOfThreeModelsSaysNothingOfAPlaneThatItDidNotAsk) {
+  auto over = [](std::unique_ptr<Drafter> cheap, int32_t plane) {
+    auto model = std::make_unique<HashBackend>(HashModel{}, 64, 4, 256);
+    Backend* judge = model.get();
+    return std::make_unique<CascadeDrafter>(CascadeDrafter::Options{"cascade", plane, 256, 512},
+                                            std::move(cheap), judge, std::move(model));
+  };
+  auto outer = over(over(over(std::make_unique<NgramDrafter>(1), 3), 2), 1);
+  auto& middle = dynamic_cast<CascadeDrafter&>(*outer->inner());
+  Request request;
+  request.prompt = {3, 1, 2, 1, 3, 2, 1, 3, 1, 2, 1, 3};
+  Sequence s;
+  s.request = &request;
+  s.tokens = request.prompt;
+  s.table.filled = {0, 0, 0, 0};
+  for (BlockId b = 0; b < 64; ++b) s.table.blocks.push_back(b);
+  DraftTask task;
+  task.sequence = &s;
+  task.n_draft = 6;
+  task.params = &request.sampling;
+  DraftTree tree;
+  outer->propose({&task, 1}, {&tree, 1});
+  ASSERT_GT(tree.size(), 0);
+  JudgedDraft judged{&s, &tree, {}, s.n_tokens()};
+  outer->settle({&judged, 1});
+  EXPECT_EQ(outer->filled_inside(s), 12);  // all were asked and fed the whole text
+  EXPECT_EQ(middle.filled_inside(s), 12);
+
+  while (s.n_tokens() <= kInlineCatchupTokens) s.tokens.push_back(1);
+  outer->propose({&task, 1}, {&tree, 1});
+  judged = {&s, &tree, {}, s.n_tokens()};
+  outer->settle({&judged, 1});
+  EXPECT_EQ(outer->filled_inside(s), kInlineCatchupTokens + 1);  // caught up
+  EXPECT_EQ(middle.filled_inside(s), 0);
 }
 
 }  // namespace

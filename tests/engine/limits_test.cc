@@ -63,6 +63,50 @@ TEST(Limits, AnEndTokenInsideAnAcceptedRunCutsItThere) {
   }
 }
 
+// The caller's text says the end where the target does, or where it does not, or where it may not:
+// the draft behind the prompt's own token begins with it.
+TEST(Limits, ADraftThatBeginsWithTheEndEndsWhatTheTargetEnds) {
+  Harness plain({});
+  const Request asked = *plain.request(prompt_of(20, 3), 24);
+  const std::vector<int32_t> text = plain_run(plain.options.model, asked, 0, 256).tokens;
+  const auto strange = [&text] {
+    int32_t t = 0;
+    while (std::find(text.begin(), text.end(), t) != text.end()) ++t;
+    return t;
+  }();
+  ASSERT_NE(text[0], text[1]);
+  struct Case {
+    int32_t end, min_new_tokens;
+    bool kept;
+  };
+  for (Case c : {Case{text[1], 0, true}, {strange, 0, false}, {text[1], 6, false}})
+    for (float temperature : {0.0f, 0.8f}) {
+      auto r = std::make_unique<Request>(asked);
+      r->ticket = 7;
+      r->stop.end_ids = {c.end};
+      r->stop.min_new_tokens = c.min_new_tokens;
+      r->sampling.temperature = temperature;
+      r->has_seed = true;
+      std::vector<int32_t> want = plain_run(plain.options.model, *r, 0, 256).tokens;
+      if (temperature > 0 && c.kept) r->stop.end_ids = {want[1]};
+      want = plain_run(plain.options.model, *r, 0, 256).tokens;
+      r->speculation.predicted = {want[0], r->stop.end_ids[0], 5, 6};
+      Harness h({.predicted = true, .k = 4});
+      const Reply& reply = h.replies[{h.submit(std::move(r)), 0}];
+      h.run();
+      EXPECT_EQ(reply.tokens, want);
+      EXPECT_GE(reply.speculation.drafted, 1);
+      if (c.kept) {
+        EXPECT_EQ(reply.finish, FinishReason::kEndToken);
+        EXPECT_EQ(reply.tokens.size(), 2u);
+        EXPECT_EQ(reply.origins.back(), Origin::kDraft);
+        EXPECT_EQ(reply.speculation.accepted, 1);
+      } else {
+        EXPECT_EQ(reply.speculation.accepted_at[0], 0);
+      }
+    }
+}
+
 TEST(Limits, CancelFreesAtTheNextStepInEveryState) {
   for (int32_t after = 0; after < 12; ++after) {
     Harness h({.draft_agreement = 40, .k = 3, .max_num_batched_tokens = 70});
