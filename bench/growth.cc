@@ -38,12 +38,28 @@ double cost_of(const std::function<void()>& work) {
   return least;
 }
 
-std::vector<int32_t> random_tokens(int64_t n) {
+std::vector<int32_t> random_tokens(int64_t n, int32_t vocabulary = 50000, uint32_t seed = 1) {
   std::vector<int32_t> tokens(static_cast<size_t>(n));
   for (size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<int32_t>(philox(1, {static_cast<uint32_t>(i), 0, 0, 0})[0] % 50000);
+    tokens[i] = static_cast<int32_t>(philox(seed, {static_cast<uint32_t>(i), 0, 0, 0})[0] %
+                                     static_cast<uint32_t>(vocabulary));
   return tokens;
 }
+
+// Texts of n tokens by turns, 131,072 tokens in all: a short one that comes again and again is
+// learnt by heart by the branch predictor, which no text of a user is.
+class Texts {
+ public:
+  Texts(int64_t n, int32_t vocabulary) {
+    for (int64_t i = 0; i < std::max<int64_t>(1, (1 << 17) / n); ++i)
+      texts_.push_back(random_tokens(n, vocabulary, static_cast<uint32_t>(i)));
+  }
+  const std::vector<int32_t>& next() { return texts_[n_taken_++ % texts_.size()]; }
+
+ private:
+  std::vector<std::vector<int32_t>> texts_;
+  size_t n_taken_ = 0;
+};
 
 // A step over a device that takes no time, driven by hand.
 class HostSteps {
@@ -151,8 +167,9 @@ double blocks_cost(int64_t n) {
 }
 
 double ngram_cost(int64_t n) {
-  std::vector<int32_t> tokens = random_tokens(n);
+  Texts texts(n, 50000);
   return cost_of([&] {
+    const std::vector<int32_t>& tokens = texts.next();
     NgramIndex index;
     int64_t length = 0;
     for (size_t i = 1; i <= tokens.size(); ++i) {
@@ -163,12 +180,7 @@ double ngram_cost(int64_t n) {
   });
 }
 
-// Repeats enough that a match is some tokens long.
-std::vector<int32_t> few_tokens(int64_t n) {
-  std::vector<int32_t> tokens = random_tokens(n);
-  for (int32_t& t : tokens) t %= 64;
-  return tokens;
-}
+constexpr int32_t kFewTokens = 64;  // repeat enough that a match is some tokens long
 
 int64_t look_up(const SuffixIndex& index, std::span<const int32_t> context,
                 std::vector<int32_t>* followers) {
@@ -179,9 +191,10 @@ int64_t look_up(const SuffixIndex& index, std::span<const int32_t> context,
 }
 
 double suffix_cost(int64_t n) {
-  const std::vector<int32_t> tokens = few_tokens(n);
+  Texts texts(n, kFewTokens);
   std::vector<int32_t> followers;
   return cost_of([&] {
+    const std::vector<int32_t>& tokens = texts.next();
     SuffixIndex index;
     int64_t length = 0;
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -194,7 +207,7 @@ double suffix_cost(int64_t n) {
 
 // At 64 places of a context of n tokens.
 double suffix_lookup_cost(int64_t n) {
-  const std::vector<int32_t> tokens = few_tokens(n);
+  const std::vector<int32_t> tokens = random_tokens(n, kFewTokens);
   SuffixIndex index;
   for (int32_t t : tokens) index.append(t);
   std::vector<int32_t> followers;

@@ -16,7 +16,7 @@ int64_t percent(int64_t done, int64_t total) { return done * 100 / total; }
 }  // namespace
 
 std::string load_line(int64_t done, int64_t total, double seconds) {
-  return line("loading: %d %%, %.1f of %.1f GB read, %.2f GB/s",
+  return line("loading: %d %%, %.1f of %.1f GB checked or packed, %.2f GB/s",
               static_cast<int>(percent(done, total)), gigabytes(done), gigabytes(total),
               gigabytes(done) / seconds);
 }
@@ -31,10 +31,11 @@ void LoadReport::tick(double seconds) {
     next_line_ = seconds + kBetweenWrites;
     return;
   }
-  log_.info("loading", {{"percent", percent(done, total)},
-                        {"gb", gigabytes(done)},
-                        {"of_gb", gigabytes(total)},
-                        {"gb_per_s", gigabytes(done) / seconds}});
+  if (log_)
+    log_->info("loading", {{"percent", percent(done, total)},
+                           {"gb", gigabytes(done)},
+                           {"of_gb", gigabytes(total)},
+                           {"gb_per_s", gigabytes(done) / seconds}});
   next_line_ = seconds + kBetweenLines;
 }
 
@@ -47,8 +48,7 @@ void LoadReport::end() {
 
 std::FILE* terminal() { return isatty(STDERR_FILENO) ? stderr : nullptr; }
 
-LoadWatch::LoadWatch(const Progress& progress)
-    : log_(Log::Format::kText, "info"), report_(progress, terminal(), log_) {
+LoadWatch::LoadWatch(const Progress& progress) : report_(progress, terminal(), nullptr) {
   thread_ = std::thread([this] {
     const auto began = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);

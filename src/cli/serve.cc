@@ -103,7 +103,7 @@ struct Loading {
 // Says how far it is meanwhile. False: an end was asked for.
 bool wait_until_loaded(const sigset_t& set, const Settings& settings, const Loading& loading,
                        const Clock& clock, const Server& server, Log& log) {
-  LoadReport report(loading.progress, settings.log_format == "json" ? nullptr : terminal(), log);
+  LoadReport report(loading.progress, settings.log_format == "json" ? nullptr : terminal(), &log);
   const int64_t began_us = clock.now_us();
   while (!loading.done.load()) {
     if (wait_for_end(set, 20) || server.drain_asked()) return false;

@@ -23,9 +23,11 @@ bool Step::run() {
   prepare();  // what drafters on other devices may do meanwhile
   judge();    // 1..K+1 tokens per sequence
   at_us_.judged = clock_.now_us();
-  commit();  // tokens and K, V lengths; an accepted branch moves to its place
+  keep();    // they become the sequence's own
+  emit();    // token ids go out: nobody waits for the rest
+  commit();  // K, V lengths; an accepted branch moves to its place; heads take in hidden states
   learn();   // what the round says about the drafts
-  emit();    // token ids go out; what is finished leaves
+  finish();  // what is finished leaves
   count_step();
   publish(!scheduler_.idle());
   return !rows_.empty();
@@ -148,9 +150,26 @@ void Step::judge() {
   if (!score_jobs_.empty()) parts_.target->score(score_jobs_, scores_);
 }
 
-void Step::commit() {
+void Step::keep() {
   moves_.clear();
-  for (Row& row : rows_) place_accepted(&row);
+  for (Row& row : rows_) {
+    append_scores(row);
+    if (row.job >= 0) {
+      place_accepted(&row);
+      count_round(&row);
+    } else if (row.plan.wants_logits) {
+      row.finish = FinishReason::kLength;  // max_new_tokens is 0
+    }
+  }
+}
+
+void Step::emit() {
+  for (const Row& row : rows_)
+    if (row.job >= 0 && row.finish == FinishReason::kNone) say(row.plan.sequence, event_of(row));
+  emitter_.flush();
+}
+
+void Step::commit() {
   if (!moves_.empty()) parts_.target->move_slots(moves_);
   settle();
   absorb();
@@ -167,37 +186,19 @@ void Step::commit() {
 }
 
 void Step::learn() {
-  for (size_t r = 0; r < rows_.size(); ++r) {
-    if (rows_[r].job < 0) continue;
-    const AcceptResult& result = results_[static_cast<size_t>(rows_[r].job)];
-    count_round(&rows_[r], trees_[r], result);
-    const Sequence& s = *rows_[r].plan.sequence;
+  for (const Row& row : rows_) {
+    if (row.job < 0) continue;
+    const AcceptResult& result = results_[static_cast<size_t>(row.job)];
+    const Sequence& s = *row.plan.sequence;
     if (!result.argmax.empty())
-      parts_.drafters[s.drafter].see(s, result.argmax, s.n_tokens() - rows_[r].n_before);
+      parts_.drafters[s.drafter].see(s, result.argmax, s.n_tokens() - row.n_before);
   }
   learn_costs();
 }
 
-void Step::emit() {
-  for (Row& row : rows_) {
-    Sequence* s = row.plan.sequence;
-    append_scores(row);
-    bool prompt_only = row.plan.wants_logits && row.job < 0;  // max_new_tokens is 0
-    if (prompt_only) row.finish = FinishReason::kLength;
-    Event event;
-    if (row.job >= 0) {
-      AcceptResult& result = results_[static_cast<size_t>(row.job)];
-      event.tokens = result.tokens;
-      event.origins = result.origins;
-      event.losses = result.losses;
-      if (row.round) event.rounds.push_back(*row.round);
-      event.logprobs = result.logprobs;
-    }
-    if (row.finish != FinishReason::kNone)
-      end(s, row.finish, std::move(event));
-    else if (!event.tokens.empty())
-      say(s, std::move(event));
-  }
+void Step::finish() {
+  for (const Row& row : rows_)
+    if (row.finish != FinishReason::kNone) end(row.plan.sequence, row.finish, event_of(row));
   emitter_.flush();
 }
 

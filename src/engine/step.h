@@ -43,23 +43,22 @@ class Step {
   void check_integrity() const;
   Backend& target() { return *parts_.target; }
   const KvCache& kv() const { return kv_; }
-
   const DraftTimes& draft_times() const { return draft_times_; }
 
  private:
   using Row = StepRow;
-
   void admit(int64_t now_us);
   void wish(int64_t now_us);
   void propose();
   void flatten();
   void prepare();
   void judge();
+  void keep();
+  void emit();
   void commit();
   void learn();
-  void emit();
+  void finish();
   void publish(bool stepping);
-
   void add_offers(Sequence* s, size_t wish, int64_t now_us);
   static void weigh_ease(Sequence* s, std::span<DraftAsk> offers);
   void choose_drafters();
@@ -86,7 +85,8 @@ class Step {
   FinishReason reason_to_end(const Sequence& s, const AcceptResult& result) const;
   void fork_siblings(Live* live);
   void fork_planes(const Sequence& leader, Sequence* s, bool has_copy);
-  void count_round(Row* row, const DraftTree& tree, const AcceptResult& result);
+  void count_round(Row* row);
+  Event event_of(const Row& row) const;
   void say(Sequence* s, Event event);
   void end(Sequence* s, FinishReason reason, Event event);
 

@@ -109,7 +109,6 @@ void Step::append_scores(const Row& row) {
 }
 
 void Step::place_accepted(Row* row) {
-  if (row->job < 0) return;
   Sequence* s = row->plan.sequence;
   const AcceptResult& result = results_[static_cast<size_t>(row->job)];
   const Segment& segment = batch_.segments[static_cast<size_t>(row->segment)];
@@ -213,6 +212,9 @@ void Step::commit_planes(Row* row) {
                    salt);
   }
   if (row->plan.n_rows == 0) return;
+  const int64_t computed = std::min(computed_after(*row), s->n_prompt());
+  if (s->index == 0)
+    figures_.n_prompt_tokens += std::max<int64_t>(0, computed - std::min(s->target_high, computed));
   count_recomputed(s->kv_len, s->kv_len + row->plan.n_rows, &s->target_high,
                    &figures_.n_recomputed_target);
   s->kv_len = computed_after(*row);
@@ -258,13 +260,13 @@ void Step::fork_siblings(Live* live) {
   }
 }
 
-void Step::count_round(Row* row, const DraftTree& tree, const AcceptResult& result) {
+void Step::count_round(Row* row) {
   Sequence* s = row->plan.sequence;
+  const AcceptResult& result = results_[static_cast<size_t>(row->job)];
+  const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
   figures_.n_generated_tokens += static_cast<int64_t>(result.tokens.size());
-  if (row->n_before == s->n_prompt()) {
-    if (s->index == 0) figures_.n_prompt_tokens += s->n_prompt();
-    if (tree.size() == 0) return;  // the prompt's own token: no round of decoding
-  }
+  if (row->n_before == s->n_prompt() && tree.size() == 0)
+    return;  // the prompt's own token: no round of decoding
   ++figures_.n_rounds;
   s->loss_spent += result.loss();
   figures_.loss_spent += result.loss();
@@ -276,6 +278,19 @@ void Step::count_round(Row* row, const DraftTree& tree, const AcceptResult& resu
   figures_.n_accepted += result.n_accepted;
   figures_.n_fallbacks += result.n_accepted == 0;
   row->round->count_depths(&figures_.drafted_at, &figures_.accepted_at);
+}
+
+// What a row's completion hears of this step.
+Event Step::event_of(const Row& row) const {
+  Event event;
+  if (row.job < 0) return event;
+  const AcceptResult& result = results_[static_cast<size_t>(row.job)];
+  event.tokens = result.tokens;
+  event.origins = result.origins;
+  event.losses = result.losses;
+  if (row.round) event.rounds.push_back(*row.round);
+  event.logprobs = result.logprobs;
+  return event;
 }
 
 void Step::say(Sequence* s, Event event) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "base/dtype.h"
 #include "model/families.h"
@@ -51,15 +52,23 @@ struct LoraConfig {
   std::vector<std::pair<std::string, double>> alpha_of;  // alpha_pattern
   std::string base;
 
-  // Of a module, "model.layers.0.mlp.up_proj". The patterns are endings of its name.
-  double alpha_at(const std::string& module) const {
-    for (const auto& [ending, value] : alpha_of)
-      if (module == ending || module.ends_with("." + ending)) return value;
-    return alpha;
+  // Of a module, "model.layers.0.mlp.up_proj". The patterns are endings of its name. Of several
+  // that disagree PEFT takes the first of the file, whose order a JSON object does not promise.
+  Result<double> alpha_at(const std::string& module) const {
+    std::optional<double> found;
+    for (const auto& [ending, value] : alpha_of) {
+      if (module != ending && !module.ends_with("." + ending)) continue;
+      if (found && *found != value)
+        return invalid("alpha_pattern has several values for '" + module + "'; leave one");
+      found = value;
+    }
+    return found.value_or(alpha);
   }
-  double scale(const std::string& module, int64_t r) const {
+  Result<double> scale(const std::string& module, int64_t r) const {
+    Result<double> of_module = alpha_at(module);
     const auto n = static_cast<double>(r);
-    return alpha_at(module) / (rank_stabilised ? std::sqrt(n) : n);
+    if (of_module.ok()) *of_module /= rank_stabilised ? std::sqrt(n) : n;
+    return of_module;
   }
 };
 
@@ -154,8 +163,10 @@ class Sorter {
       } else if (m.a.shape.size() != 2 || m.b.shape.size() != 2 || m.a.rows() != m.b.cols()) {
         wrong_.add("'" + module + "': A " + text_of(m.a.shape) + " and B " + text_of(m.b.shape) +
                    " have no rank in common");
+      } else if (Result<double> scale = config_.scale(module, m.rank()); !scale.ok()) {
+        wrong_.add(scale.status().message());
       } else {
-        m.scale = config_.scale(module, m.rank());
+        m.scale = *scale;
         out->matrices.push_back(std::move(m));
       }
     }
@@ -216,19 +227,35 @@ std::vector<float> turned(const std::vector<float>& x, int64_t rows, int64_t col
   return out;
 }
 
-void store_row(TensorType type, const std::vector<float>& row, std::byte* to) {
+// Whether the row, rounded to the type, is finite.
+bool store_row(TensorType type, const std::vector<float>& row, std::byte* to) {
+  bool finite = true;
   if (type == TensorType::kF32) {
+    for (float x : row) finite &= std::isfinite(x);
     std::memcpy(to, row.data(), row.size() * sizeof(float));
-    return;
+    return finite;
   }
+  const bool f16 = type == TensorType::kF16;
+  const int exponent = f16 ? 0x7c00 : 0x7f80;
   for (size_t i = 0; i < row.size(); ++i) {
-    uint16_t bits = type == TensorType::kF16 ? to_f16(row[i]).bits : to_bf16(row[i]).bits;
+    uint16_t bits = f16 ? to_f16(row[i]).bits : to_bf16(row[i]).bits;
+    finite &= (bits & exponent) != exponent;
     std::memcpy(to + 2 * i, &bits, 2);
   }
+  return finite;
 }
 
-// W + s B A, row by row.
-Tensor sum_of(const Tensor& w, const LoraAdapter::Matrix& m, ModelStorage* storage) {
+TensorType type_of_sum(const Tensor& w) { return is_quantised(w.type) ? TensorType::kF32 : w.type; }
+
+// Addresses for a sum, without its numbers.
+Tensor shape_of_sum(const Tensor& w, ModelStorage* storage) {
+  const TensorType type = type_of_sum(w);
+  storage->ranges.emplace_back(static_cast<size_t>(w.rows() * row_bytes(type, w.cols())));
+  return {w.name, type, w.shape, storage->ranges.back().bytes()};
+}
+
+// W + s B A, row by row. An error where the type of W cannot hold it.
+Result<Tensor> sum_of(const Tensor& w, const LoraAdapter::Matrix& m, ModelStorage* storage) {
   const int64_t r = m.rank(), cols = w.cols();
   std::vector<float> a = floats_of(m.a), b = floats_of(m.b);
   if (m.transposed) {
@@ -236,11 +263,12 @@ Tensor sum_of(const Tensor& w, const LoraAdapter::Matrix& m, ModelStorage* stora
     b = turned(b, m.b.rows(), r);  // [r, E]
     std::swap(a, b);
   }
-  const TensorType type = is_quantised(w.type) ? TensorType::kF32 : w.type;
+  const TensorType type = type_of_sum(w);
   const int64_t bytes = row_bytes(type, cols);
   std::span<std::byte> to = storage->allocate(static_cast<size_t>(w.rows() * bytes));
   std::vector<float> row(static_cast<size_t>(cols));
   const auto scale = static_cast<float>(m.scale);
+  bool finite = true;
   for (int64_t o = 0; o < w.rows(); ++o) {
     dequantize_rows(w, o, 1, row.data());
     for (int64_t k = 0; k < r; ++k) {
@@ -248,9 +276,13 @@ Tensor sum_of(const Tensor& w, const LoraAdapter::Matrix& m, ModelStorage* stora
       const float* add = a.data() + k * cols;
       for (size_t i = 0; i < row.size(); ++i) row[i] += factor * add[i];
     }
-    store_row(type, row, to.data() + o * bytes);
+    finite &= store_row(type, row, to.data() + o * bytes);
   }
-  return {w.name, type, w.shape, to};
+  if (!finite)
+    return invalid("'" + m.name + "' with the adapter is beyond the range of " +
+                   std::string(type_name(type)) +
+                   (type == TensorType::kF16 ? "; convert the model to bf16 or f32" : ""));
+  return Tensor{w.name, type, w.shape, to};
 }
 
 // What does not fit the model.
@@ -311,21 +343,28 @@ Result<LoraAdapter> read_lora(const std::string& folder) {
 Status merge_lora(const LoraAdapter& adapter, Content content, Model* model) {
   std::map<std::string, Tensor*> places = places_of(model);
   if (Status s = check_lora(adapter, places); !s.ok()) return s;
-  if (content == Content::kShapes) return {};
-  const OuterNames names = outer_names(Naming::kHuggingFace);
-  auto is_table = [&](const std::string& name) {
-    return name == names.embedding || name == names.head;
-  };
+  std::map<std::string, Tensor> next;  // what takes a place, once nothing is wrong
   for (const Tensor& t : adapter.whole) {
     std::span<std::byte> own = model->storage.allocate(t.data.size());
     std::memcpy(own.data(), t.data.data(), t.data.size());
-    *places.at(t.name) = {t.name, t.type, t.shape, own};
-    if (is_table(t.name)) model->config.tied_head = false;
+    next[t.name] = {t.name, t.type, t.shape, own};
   }
+  Complaints wrong;
   for (const LoraAdapter::Matrix& m : adapter.matrices) {
-    Tensor* w = places.at(m.name);
-    *w = sum_of(*w, m, &model->storage);
-    if (is_table(m.name)) model->config.tied_head = false;
+    auto whole = next.find(m.name);
+    const Tensor& w = whole != next.end() ? whole->second : *places.at(m.name);
+    Result<Tensor> sum = content == Content::kShapes ? shape_of_sum(w, &model->storage)
+                                                     : sum_of(w, m, &model->storage);
+    if (sum.ok())
+      next[m.name] = sum.take();
+    else
+      wrong.add(sum.status().message());
+  }
+  if (Status s = wrong.verdict(); !s.ok()) return s;
+  const OuterNames names = outer_names(Naming::kHuggingFace);
+  for (auto& [name, tensor] : next) {
+    *places.at(name) = std::move(tensor);
+    if (name == names.embedding || name == names.head) model->config.tied_head = false;
   }
   return {};
 }

@@ -36,8 +36,9 @@ Result<LoraAdapter> read_lora(const std::string& folder);
 // Adds it to the model's own matrices, in f32. Plain types stay as they are, rounded to nearest;
 // quantised matrices become f32. A head that was tied to the embedding stands for itself from then
 // on, as the adapter was trained: what is added to one of the two is not added to the other.
-// Refuses, with the list, matrices that the model does not have, or has in another shape; then
-// nothing is changed. With kShapes nothing is ever changed: only this is checked.
+// Refuses, with the list, matrices that the model does not have, or has in another shape, and sums
+// beyond the range of their type; then no tensor is changed. With kShapes no number of the model is
+// read: types and shapes become those of the sums, which have addresses only.
 Status merge_lora(const LoraAdapter& adapter, Content content, Model* model);
 
 }  // namespace pf

@@ -1,24 +1,43 @@
 #include "speculation/suffix_index.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pf {
-namespace {
 
-uint64_t edge_key(int32_t parent, int32_t token) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(parent)) << 32 | static_cast<uint32_t>(token);
+size_t EdgeTable::home(int32_t parent, int32_t token) const {
+  const uint64_t key =
+      static_cast<uint64_t>(static_cast<uint32_t>(parent)) << 32 | static_cast<uint32_t>(token);
+  uint64_t hash = key * 0xbf58476d1ce4e5b9ull;
+  hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ull;
+  return hash >> (64 - bits_);
 }
 
-}  // namespace
+size_t EdgeTable::place(int32_t parent, int32_t token) const {
+  size_t at = home(parent, token);
+  for (; entries_[at].child != kNone; at = (at + 1) & (entries_.size() - 1))
+    if (entries_[at].parent == parent && entries_[at].token == token) break;
+  return at;
+}
+
+void EdgeTable::put(int32_t parent, int32_t token, int32_t child) {
+  Entry& e = entries_[place(parent, token)];
+  n_taken_ += e.child == kNone;
+  e = {parent, token, child};
+  if (2 * n_taken_ > entries_.size()) grow();
+}
+
+void EdgeTable::grow() {
+  std::vector<Entry> old(2 * entries_.size());
+  std::swap(entries_, old);
+  ++bits_;
+  for (const Entry& e : old)
+    if (e.child != kNone) entries_[place(e.parent, e.token)] = e;
+}
 
 int32_t SuffixIndex::length(int32_t id) const {
   const Node& n = node(id);
   return std::min(n.end, static_cast<int32_t>(tokens_.size())) - n.begin;
-}
-
-int32_t SuffixIndex::child(int32_t id, int32_t token) const {
-  auto it = children_.find(edge_key(id, token));
-  return it == children_.end() ? kNone : it->second;
 }
 
 int32_t SuffixIndex::add_node(int32_t parent, int32_t begin, int32_t end) {
@@ -31,7 +50,7 @@ int32_t SuffixIndex::add_node(int32_t parent, int32_t begin, int32_t end) {
   nodes_.push_back(n);
   if (n.next != kNone) node(n.next).previous = id;
   node(parent).first_child = id;
-  children_[edge_key(parent, token(begin))] = id;
+  children_.put(parent, token(begin), id);
   return id;
 }
 
@@ -47,6 +66,8 @@ void SuffixIndex::append(int32_t token) {
       std::find_if(growing_.begin(), growing_.end(), [&](int32_t id) { return node(id).end > n; });
   growing_.erase(growing_.begin(), grown);
   points_.push_back({0, 0});
+  for (const Point& p : points_)
+    if (p.offset == length(p.node)) children_.fetch(p.node, token);
   // The points are nested: each is the one before it without its first token.
   size_t kept = 0, all = points_.size();
   int32_t depth = 0;  // of a point, this token included
@@ -61,7 +82,7 @@ void SuffixIndex::append(int32_t token) {
 bool SuffixIndex::advance(Point* point, int32_t token, int32_t depth) {
   int32_t n = static_cast<int32_t>(tokens_.size());
   if (point->offset == length(point->node)) {
-    int32_t next = child(point->node, token);
+    int32_t next = children_.find(point->node, token);
     if (next != kNone) {
       *point = {next, 1};
       enter(next);
@@ -91,13 +112,13 @@ int32_t SuffixIndex::split(Point at) {
   else
     node(above.parent).first_child = upper;
   if (above.next != kNone) node(above.next).previous = upper;
-  children_[edge_key(above.parent, token(above.begin))] = upper;
+  children_.put(above.parent, token(above.begin), upper);
 
   Node& lower = node(at.node);
   lower.begin = above.end;
   lower.parent = upper;
   lower.next = lower.previous = kNone;
-  children_[edge_key(upper, token(lower.begin))] = at.node;
+  children_.put(upper, token(lower.begin), at.node);
   for (Point& p : points_) {
     if (p.node != at.node) continue;
     if (p.offset > at.offset) {
@@ -126,7 +147,7 @@ bool SuffixIndex::walk(std::span<const int32_t> context, Point* point) const {
       if (token(node(point->node).begin + point->offset) != t) return false;
       ++point->offset;
     } else {
-      int32_t next = child(point->node, t);
+      int32_t next = children_.find(point->node, t);
       if (next == kNone) return false;
       *point = {next, 1};
     }
@@ -139,13 +160,21 @@ bool SuffixIndex::goes_on(Point point) const {
 }
 
 int32_t SuffixIndex::match(std::span<const int32_t> context) const {
-  // What goes on behind a run of tokens goes on behind its endings too: halve the range.
-  int32_t low = 0, high = std::min(kMaxMatch, static_cast<int32_t>(context.size()));
+  // What goes on behind a run of tokens goes on behind its endings too: double, then halve.
+  const int32_t most = std::min(kMaxMatch, static_cast<int32_t>(context.size()));
+  auto is_there = [&](int32_t n) {
+    Point point;
+    return walk(context.last(static_cast<size_t>(n)), &point) && goes_on(point);
+  };
+  int32_t low = 0, next = 1;  // is there; is to be tried
+  while (next <= most && is_there(next)) low = std::exchange(next, 2 * next);
+  int32_t high = std::min(most, next - 1);
   while (low < high) {
     int32_t middle = (low + high + 1) / 2;
-    Point point;
-    bool found = walk(context.last(static_cast<size_t>(middle)), &point) && goes_on(point);
-    (found ? low : high) = found ? middle : middle - 1;
+    if (is_there(middle))
+      low = middle;
+    else
+      high = middle - 1;
   }
   return low;
 }

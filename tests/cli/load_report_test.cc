@@ -28,16 +28,16 @@ struct Screen {
 
 TEST(LoadReport, ALineSaysPercentBytesAndRate) {
   EXPECT_EQ(load_line(6'800'000'000, 16'100'000'000, 4),
-            "loading: 42 %, 6.8 of 16.1 GB read, 1.70 GB/s");
-  EXPECT_EQ(load_line(0, kGb, 1.5), "loading: 0 %, 0.0 of 1.0 GB read, 0.00 GB/s");
-  EXPECT_EQ(load_line(kGb, kGb, 2), "loading: 100 %, 1.0 of 1.0 GB read, 0.50 GB/s");
+            "loading: 42 %, 6.8 of 16.1 GB checked or packed, 1.70 GB/s");
+  EXPECT_EQ(load_line(0, kGb, 1.5), "loading: 0 %, 0.0 of 1.0 GB checked or packed, 0.00 GB/s");
+  EXPECT_EQ(load_line(kGb, kGb, 2), "loading: 100 %, 1.0 of 1.0 GB checked or packed, 0.50 GB/s");
 }
 
 TEST(LoadReport, ATerminalHasOneLineThatIsTakenAway) {
   Screen screen;
   Progress progress;
   progress.expect(2 * kGb);
-  LoadReport report(progress, screen.terminal, screen.log);
+  LoadReport report(progress, screen.terminal, &screen.log);
   report.tick(0.99);
   progress.add(kGb / 2);
   report.tick(1.0);
@@ -47,8 +47,8 @@ TEST(LoadReport, ATerminalHasOneLineThatIsTakenAway) {
   report.end();
   report.end();
   EXPECT_EQ(screen.written(),
-            "\rloading: 25 %, 0.5 of 2.0 GB read, 0.50 GB/s\x1b[K"
-            "\rloading: 50 %, 1.0 of 2.0 GB read, 0.50 GB/s\x1b[K"
+            "\rloading: 25 %, 0.5 of 2.0 GB checked or packed, 0.50 GB/s\x1b[K"
+            "\rloading: 50 %, 1.0 of 2.0 GB checked or packed, 0.50 GB/s\x1b[K"
             "\r\x1b[K");
   EXPECT_EQ(screen.lines.str(), "");
 }
@@ -59,7 +59,7 @@ TEST(LoadReport, ALineGoesAwayWithWhoWroteIt) {
   Progress progress;
   progress.expect(kGb);
   {
-    LoadReport report(progress, screen.terminal, screen.log);
+    LoadReport report(progress, screen.terminal, &screen.log);
     report.tick(3);
   }
   EXPECT_TRUE(screen.written().ends_with("\r\x1b[K"));
@@ -71,7 +71,7 @@ TEST(LoadReport, WithoutATerminalTheLogHasALineEveryFiveSeconds) {
   progress.expect(10 * kGb);
   progress.add(3 * kGb);
   {
-    LoadReport report(progress, nullptr, screen.log);
+    LoadReport report(progress, nullptr, &screen.log);
     for (double s : {0.5, 1.5, 2.0, 6.4}) report.tick(s);
     progress.add(6 * kGb);
     report.tick(6.5);
@@ -88,11 +88,11 @@ TEST(LoadReport, WithoutATerminalTheLogHasALineEveryFiveSeconds) {
 TEST(LoadReport, SaysNothingOfWhatIsQuickOrNotKnownYet) {
   Screen screen;
   Progress progress;
-  LoadReport on_terminal(progress, screen.terminal, screen.log);
+  LoadReport on_terminal(progress, screen.terminal, &screen.log);
   on_terminal.tick(7);  // files are opened: nobody knows yet how much there is
   progress.expect(kGb);
   progress.add(kGb);
-  LoadReport quick(progress, screen.terminal, screen.log), in_log(progress, nullptr, screen.log);
+  LoadReport quick(progress, screen.terminal, &screen.log), in_log(progress, nullptr, &screen.log);
   quick.tick(0.9);
   in_log.tick(0.9);
   on_terminal.end();

@@ -1,4 +1,5 @@
-// Truth: what a plain run and hand counts say about log-probabilities, origins and statistics.
+// Truth: what a plain run and hand counts say about log-probabilities, origins and statistics, and
+// the order of events.
 #include <gtest/gtest.h>
 
 #include "engine/harness.h"
@@ -26,6 +27,59 @@ TEST(Reply, LogprobsEqualThoseOfAPlainRun) {
   }
 }
 
+// Takes in hidden states, drafts nothing, and looks at what is told by then.
+class Watcher final : public Drafter {
+ public:
+  Watcher(BoundedQueue<Event>* outbox, std::string* said) : outbox_(outbox), said_(said) {}
+  const std::string& name() const override { return name_; }
+  int32_t match_length(const Sequence&) override { return 0; }
+  void propose(std::span<const DraftTask>, std::span<DraftTree>) override {}
+  bool absorbs() const override { return true; }
+  void absorb(std::span<AbsorbTask> tasks) override {
+    while (auto e = outbox_->try_pop())
+      *said_ += e->finish == FinishReason::kNone ? std::string(e->tokens.size(), 't') : "END";
+    *said_ += static_cast<char>('0' + tasks.size());
+  }
+  void copy_blocks(std::span<const BlockCopy>) override {}
+  void forget(const Sequence&) override { *said_ += 'f'; }
+
+ private:
+  std::string name_ = "watcher";
+  BoundedQueue<Event>* outbox_;
+  std::string* said_;
+};
+
+// A token does not wait for heads to take in what was computed; an end does, so that what is found
+// of the text later is whole. Two requests: of one token, and of three.
+TEST(Reply, TokensAreToldBeforeHeadsTakeInHiddenStates) {
+  const HashModel model;
+  Clock clock{1'000'000};
+  BoundedQueue<std::unique_ptr<Request>> inbox(4);
+  BoundedQueue<Event> outbox(64);
+  StepParts parts;
+  parts.kv = {64, 4, 1, true};
+  parts.scheduler = {4, 64};
+  parts.target = std::make_unique<HashBackend>(model, 64, 4, 256);
+  std::string said;
+  parts.drafters.add(std::make_unique<Watcher>(&outbox, &said));
+  parts.max_context = 256;
+  parts.length.cost_ratios = {0.1f};
+  Step step(std::move(parts), clock, &inbox, &outbox);
+  for (int32_t n_new : {1, 3}) {
+    auto r = std::make_unique<Request>();
+    r->ticket = static_cast<uint64_t>(n_new);
+    r->prompt = prompt_of(5, n_new);
+    r->stop.max_new_tokens = n_new;
+    ASSERT_TRUE(inbox.try_push(std::move(r)));
+  }
+  do {
+    step.run();
+    clock.advance_us(1000);
+  } while (!step.idle());
+  // The prompts: the second one's token, both taken in, the first ends; and so on.
+  EXPECT_EQ(said, "t2fENDt11f");
+}
+
 TEST(Reply, PromptLogprobsCoverEveryPromptTokenButTheFirst) {
   Harness h({.draft_agreement = 45, .k = 4, .max_num_batched_tokens = 70});
   std::vector<int32_t> prompt = prompt_of(200, 1);
@@ -47,6 +101,20 @@ TEST(Reply, PromptLogprobsCoverEveryPromptTokenButTheFirst) {
     }
     EXPECT_EQ(reply.n_cached_tokens, 0);
   }
+}
+
+// 200 tokens in chunks of 64; the second time 192 of them are found.
+TEST(Reply, APromptIsCountedAsItIsComputed) {
+  Harness h({.max_num_batched_tokens = 64});
+  std::vector<int64_t> counted;
+  for (int32_t round = 0; round < 2; ++round) {
+    h.submit(h.request(prompt_of(200, 1), 2));
+    for (int32_t i = 0; i < 5; ++i) {
+      h.run_step();
+      counted.push_back(h.step->snapshot().n_prompt_tokens);
+    }
+  }
+  EXPECT_EQ(counted, (std::vector<int64_t>{64, 128, 192, 200, 200, 400, 400, 400, 400, 400}));
 }
 
 TEST(Reply, StatisticsAddUp) {

@@ -289,14 +289,69 @@ TEST(Lora, ALongListIsCut) {
   EXPECT_THAT(merge(adapter, &m), HasSubstr("; and 12 more"));
 }
 
-TEST(Lora, ShapesAloneAreCheckedAndNotRead) {
+// 65504 is f16's largest number, 3.4e38 bf16's and f32's: B A = 4 * 64 x 1000 is beyond the first.
+TEST(Lora, SumsBeyondTheirTypeAreRefused) {
+  Tensors tensors;
+  tensors[std::string(kPrefix) + "model.layers.0.mlp.down_proj.lora_A.weight"] = {
+      "F32", {1, 96}, test::floats(std::vector<float>(96, 1000))};
+  tensors[std::string(kPrefix) + "model.layers.0.mlp.down_proj.lora_B.weight"] = {
+      "F32", {64, 1}, test::floats(std::vector<float>(64, 256))};
+  Adapter adapter(config(1, 1), tensors);
+  std::vector<uint16_t> half(64 * 96);
+  auto model_of = [&](TensorType type) {
+    Model m = tiny(false);
+    m.layers[0].down = {"down", type, {64, 96}, std::as_bytes(std::span(half))};
+    return m;
+  };
+  Model f16 = model_of(TensorType::kF16), bf16 = model_of(TensorType::kBF16);
+  EXPECT_EQ(merge(adapter, &f16),
+            "'model.layers.0.mlp.down_proj.weight' with the adapter is beyond the range of F16; "
+            "convert the model to bf16 or f32");
+  EXPECT_EQ(values(f16.layers[0].down), std::vector<float>(64 * 96, 0));
+  EXPECT_EQ(merge(adapter, &bf16), "merged");
+  Adapter huge(config(1, 1e38), tensors);
+  Model f32 = tiny(false);
+  EXPECT_EQ(merge(huge, &f32),
+            "'model.layers.0.mlp.down_proj.weight' with the adapter is beyond the range of F32");
+}
+
+// A plan counts what loading would make: types and shapes of a quantised and tied model's sums.
+TEST(Lora, ShapesAloneBecomeThoseOfTheSum) {
   Tensors tensors;
   add_matrix(&tensors, "model.layers.0.self_attn.q_proj", 64, 64, 4, 7);
+  tensors[std::string(kPrefix) + "model.embed_tokens.lora_embedding_A"] = f32({3, 40}, 5);
+  tensors[std::string(kPrefix) + "model.embed_tokens.lora_embedding_B"] = f32({64, 3}, 6);
+  tensors[std::string(kPrefix) + "model.norm.weight"] = f32({64}, 6);
   Adapter adapter(config(4, 4), tensors);
-  Model m = tiny(false);
-  const std::byte* before = m.layers[0].q.data.data();
-  EXPECT_EQ(merge(adapter, &m, Content::kShapes), "merged");
-  EXPECT_EQ(m.layers[0].q.data.data(), before);
+  ThreadPool pool(1);
+  auto shapes = quantize_model(tiny(true), TensorType::kQ8_0, pool),
+       sums = quantize_model(tiny(true), TensorType::kQ8_0, pool);
+  ASSERT_TRUE(shapes.ok() && sums.ok());
+  ASSERT_EQ(merge(adapter, &*shapes, Content::kShapes), "merged");
+  ASSERT_EQ(merge(adapter, &*sums), "merged");
+  EXPECT_EQ(sums->layers[0].q.type, TensorType::kF32);
+  EXPECT_EQ(sums->layers[0].k.type, TensorType::kQ8_0);
+  EXPECT_FALSE(shapes->config.tied_head);
+  std::vector<const Tensor*> a = all_tensors(*shapes), b = all_tensors(*sums);
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    SCOPED_TRACE(b[i]->name);
+    EXPECT_EQ(a[i]->type, b[i]->type);
+    EXPECT_EQ(a[i]->shape, b[i]->shape);
+    EXPECT_EQ(a[i]->data.size(), b[i]->data.size());
+  }
+}
+
+// PEFT takes the first that fits, in the file's order; equal values have no order.
+TEST(Lora, AlphasThatDisagreeAreRefused) {
+  Tensors tensors;
+  add_matrix(&tensors, "model.layers.0.self_attn.q_proj", 64, 64, 4, 7);
+  auto with = [&](const std::string& patterns) {
+    return Adapter(config(4, 16, R"("alpha_pattern": {)" + patterns + "}, "), tensors).refusal();
+  };
+  EXPECT_THAT(with(R"("q_proj": 6, "self_attn.q_proj": 8)"),
+              HasSubstr("alpha_pattern has several values for 'model.layers.0.self_attn.q_proj'"));
+  EXPECT_EQ(with(R"("q_proj": 6, "self_attn.q_proj": 6, "k_proj": 8)"), "accepted");
 }
 
 TEST(Lora, OtherKindsOfAdaptersAreRefused) {
