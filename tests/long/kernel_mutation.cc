@@ -91,6 +91,17 @@ void weigh(const std::vector<std::string>& lines, const Edit& e, const std::stri
   if (why != nullptr) std::printf("        %s\n", why);
 }
 
+// That the assembler is asked right: an instruction twice is the instruction once.
+bool sees_what_is_said_twice(MachineCode& code, const std::vector<std::string>& lines,
+                             const std::vector<int>& executed) {
+  for (int n : executed) {
+    const std::string& line = lines[static_cast<size_t>(n) - 1];
+    if (line.find("mov.u32") != line.npos)
+      return code.same(lines, {static_cast<size_t>(n) - 1, line + line});
+  }
+  return false;
+}
+
 int run(const std::string& kernel) {
   const std::string original = ptx_with(kernel);
   // None of these kernels relies on several threads that store the same value.
@@ -103,6 +114,10 @@ int run(const std::string& kernel) {
 
   const uint32_t wanted = number_from("PF_MUTANTS", 40);
   MachineCode code;
+  if (!sees_what_is_said_twice(code, lines, executed_ptx_lines(kernel))) {
+    std::fprintf(stderr, "kernel_mutation: the assembler (" PF_PTXAS ") does not answer\n");
+    return 2;
+  }
   Counts n;
   for (size_t i = 0; i < all.size() && n.tried() < wanted; ++i) {
     switch (fate_of(edited(lines, all[i]), kernel)) {

@@ -47,11 +47,22 @@ class MachineCode {
     }
     return "";
   }
+  // The code is beside a table of where each instruction stands in the text: not what is asked.
+  static std::string without_positions(const std::string& text) {
+    std::string out;
+    bool in_section = false;  // of debug data
+    for (const std::string& line : lines_of(text)) {
+      in_section |= line.find(".section") != line.npos;
+      if (!in_section && line.find(".loc") == line.npos) out += line + "\n";
+      if (line.find('}') != line.npos) in_section = false;
+    }
+    return out;
+  }
   // Empty where it is refused.
   std::string assembled(const std::string& text, const std::string& entry) const {
     const std::string ptx = folder_ + "/k.ptx", cubin = folder_ + "/k.cubin";
     std::remove(cubin.c_str());
-    std::ofstream(ptx) << text;
+    std::ofstream(ptx) << without_positions(text);
     const std::string command = std::string("'" PF_PTXAS "' -arch=sm_80 -O3 --entry '") + entry +
                                 "' -o '" + cubin + "' '" + ptx + "' 2>/dev/null";
     if (std::system(command.c_str()) != 0) return "";
