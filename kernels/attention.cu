@@ -10,6 +10,7 @@
 // it is, bit for bit. So it does not matter what else an item holds.
 #include "base/cuda.h"
 #include "kernels/attention.h"
+#include "kernels/attention_blocks.h"
 #include "kernels/common/check_aligned.h"
 #include "kernels/common/half.cuh"
 #include "kernels/common/kv_tiles.cuh"
@@ -428,6 +429,7 @@ __global__ void __launch_bounds__(kThreads, D == 64 && sizeof(S) == sizeof(T) ? 
 template <class T, int D, class S>
 void launch(const Params<T>& p, int32_t n_blocks, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Shared<T, D, S>);
+  static_assert(kBytes == attention_shared_bytes(D, sizeof(S) == 1));
   auto kernel = attention_kernel<T, D, S>;
   cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   kernel<<<static_cast<unsigned>(n_blocks), kThreads, kBytes, stream>>>(p);

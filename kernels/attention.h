@@ -49,8 +49,8 @@ struct AttentionParts {
 // 2^(score - max) are rounded to T for their product with v; sums are float. What the parts hold
 // afterwards: units, the first one of a group the group where it was folded for a row of several.
 //
-// `n_blocks` blocks of threads share the items: two per multiprocessor, three where D is 64 and the
-// plane not int8. Loads each item's keys and values once: n unique tokens x 4 G D bytes (int8:
+// `n_blocks` blocks of threads share the items: as many as are resident at once, one to three per
+// multiprocessor (attention_blocks.h). Loads each item's keys and values once: n unique tokens x 4 G D bytes (int8:
 // 2 G (D + 4)) where rows fit one item, which has room for 64 queries of a KV head, of any
 // sequences and branches. Further items over the same blocks run beside it and are served by the
 // L2 (AttentionItem). Bandwidth-bound up to 16 queries a KV head, beyond by the matrix units.

@@ -57,6 +57,12 @@ LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E) {
   return c;
 }
 
+LaunchCost residual_silu_cost(int64_t T, int64_t E) {
+  LaunchCost c{"residual_silu_kernel", {ceil_div(T * E / 4, 256), 1, 1}, 6 * T * E, 2 * T * E};
+  c.flops = 4.0 * static_cast<double>(T * E);
+  return c;
+}
+
 OutputBytes rope_output(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes) {
   return {4 * T * D + 4 * T, T * (2 * H * D + 2 * G * kv_row_bytes)};
 }

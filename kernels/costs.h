@@ -27,6 +27,7 @@ LaunchCost start_pass_cost(int64_t T, int64_t E, int64_t D);
 LaunchCost norm_picked_cost(int64_t R, int64_t E);
 LaunchCost rms_norm_cost(int64_t T, int64_t E);
 LaunchCost add_partials_cost(int64_t n, int64_t T, int64_t E);
+LaunchCost residual_silu_cost(int64_t T, int64_t E);
 LaunchCost rope_kv_write_cost(int64_t T, int64_t H, int64_t G, int64_t D, int64_t kv_row_bytes);
 
 // What a product reads beside w and x, and writes (GemmOutput).

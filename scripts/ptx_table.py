@@ -48,13 +48,19 @@ def images(build):
 
 
 def mutations(build):
-    """[(test, edits tried, share that was noticed)] of the last run, if there was one"""
-    try:
-        report = json.loads((build / "test-results" / "ptxvm_mutation_test.json").read_text())
-    except FileNotFoundError:
-        return []
-    cases = [c for suite in report["testsuites"] for c in suite["testsuite"]]
-    return [(c["name"], int(c["tried"]), float(c["killed"])) for c in cases if "killed" in c]
+    """[(subject, edits that change it, share that was noticed)] of the last runs: of the machine's samples,
+    and of product kernels; of many edits where they were tried, else the few of CI"""
+    results, found = build / "test-results", []
+    samples = results / "ptxvm_mutation_test.json"
+    if samples.exists():
+        cases = [c for suite in json.loads(samples.read_text())["testsuites"] for c in suite["testsuite"]]
+        found = [("sample " + c["name"], int(c["tried"]), float(c["killed"])) for c in cases if "killed" in c]
+    runs = {p.stem.removeprefix("kernel_mutation_"): json.loads(p.read_text())
+            for p in results.glob("kernel_mutation_*.json")}
+    for name, run in sorted(runs.items()):
+        if name.removesuffix("_few") not in runs or not name.endswith("_few"):
+            found.append((name.removesuffix("_few"), run["edits"], run["noticed"]))
+    return found
 
 
 def run_tests(build):

@@ -49,6 +49,7 @@ CudaOptions cuda_options(const EngineOptions& options, const ResidentModel& r) {
   o.max_context = r.max_context;
   // One tree and its root at least, and no more than a pass has rows.
   o.head_chunk_rows = std::max(kMaxTreeNodes + 1, std::min(r.head_rows, r.max_rows));
+  o.judges = r.judges;
   o.max_sequences = options.max_num_seqs;
   o.graphs = options.cuda_graphs;
   o.keep_hidden = r.keep_hidden;

@@ -51,6 +51,7 @@ struct ResidentModel {
   std::string weights;           // "int8", "int4", or as the numbers
   int32_t n_blocks = 0, block_tokens = 16, max_rows = 512;
   int32_t head_rows = 65;  // logit rows at once on a CUDA device (head_rooms.h)
+  bool judges = true;      // CudaOptions::judges
   int64_t max_context = 0;
   bool keep_hidden = false;              // for a head over its hidden states
   std::vector<int32_t> tap_layers = {};  // which (CpuOptions::tap_layers)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/head_rooms.h"
+
 namespace pf {
 namespace {
 
@@ -34,6 +36,28 @@ std::vector<std::vector<BlockId>> tables_of(const Load& load, int64_t n_tokens, 
       tables.back()[i] = i < shared ? static_cast<BlockId>(i) : next++;
   }
   return tables;
+}
+
+// Heads for n positions to come, each with one block.
+Model medusa_shapes(const Model& target, int32_t n) {
+  const int64_t E = target.config.width, V = target.config.vocabulary_size;
+  Model m;
+  m.config = target.config;
+  m.head_kind = HeadKind::kMedusa;
+  const Tensor block{"", TensorType::kBF16, {E, E}, {}}, out{"", TensorType::kBF16, {V, E}, {}};
+  m.medusa.assign(static_cast<size_t>(n), MedusaHead{{{block, {}}}, out});
+  return m;
+}
+
+// The options of such heads, as drafts of this target.
+CudaOptions heads_options(const EngineOptions& options, const ResidentModel& target) {
+  ResidentModel heads = target;
+  heads.weights = options.draft_quantization != "none" ? options.draft_quantization : heads.numbers;
+  heads.head_rows = draft_head_rows(options, medusa_shapes(*target.model, 1));
+  heads.judges = heads.keep_hidden = false;
+  heads.tap_layers.clear();
+  heads.n_devices = 1;
+  return cuda_options(options, heads);
 }
 
 DraftTree chain_of(int32_t K) {
@@ -79,9 +103,8 @@ StepEstimator::StepEstimator(const EngineOptions& options,
       shares_(shares),
       block_tokens_(options.block_size),
       max_rows_(options.max_num_batched_tokens),
-      int4_drafts_(options.draft_quantization == "int4"),
-      width_(residents[0].model->config.width),
-      vocabulary_(residents[0].model->config.vocabulary_size) {
+      target_(*residents[0].model),
+      heads_options_(heads_options(options, residents[0])) {
   for (const ResidentModel& r : residents) {
     if (r.device != Device::kCuda || r.model->takes_hidden()) {
       not_estimated_.push_back(r.name + (r.device == Device::kCuda ? "" : " on the CPU"));
@@ -89,7 +112,7 @@ StepEstimator::StepEstimator(const EngineOptions& options,
     }
     if (!lists_.empty()) drafts_.push_back(r.name);
     lists_.emplace_back(*r.model, r.embedding_of, cuda_options(options, r),
-                        device.n_multiprocessors);
+                        device.multiprocessors());
   }
 }
 
@@ -134,28 +157,12 @@ StepEstimate StepEstimator::estimate(const Load& load, int32_t K, size_t draft) 
   return e;
 }
 
-// As CudaHeads launches them (backend/cuda/cuda_heads.cc): none of it in a graph.
 StepEstimate StepEstimator::estimate_heads(const Load& load, int32_t n_heads) {
-  using namespace kernels;
   StepEstimate e = verified(load, n_heads);
-  const int64_t B = load.n_sequences, E = width_, V = vocabulary_;
-  auto product = [&](int64_t N) {
-    const OutputBytes out{.written = 4 * B * N};
-    return int4_drafts_ ? gemm_int4_cost(B, {N, E, 32, true}, out) : gemm_fp16_cost(B, N, E, out);
-  };
-  const int64_t n_listed = CudaOptions().draft_top_n;
-  std::vector<LaunchCost> launches = {gather_rows_cost(B, E, 2, 2)};
-  for (int32_t h = 0; h < n_heads; ++h)
-    for (const LaunchCost& c : {product(E), gather_rows_cost(B, E, 4, 2), product(V),
-                                slice_cost(B, V, n_listed), merge_cost(B, V, n_listed)})
-      launches.push_back(c);
-  for (const LaunchCost& c : launches) {
-    e.draft.seconds += seconds_of(c, false, 1, device_, shares_);
-    e.draft.bytes += c.bytes();
-    e.draft.flops += c.flops;
-  }
-  e.draft.n_launches = static_cast<int64_t>(launches.size());
-  e.draft.seconds += 1e-6 * (device_.launch_us + device_.round_trip_us);  // states, and the lists
+  const Model heads = medusa_shapes(target_, n_heads);
+  LaunchList list(target_, nullptr, heads_options_, device_.multiprocessors());
+  list.propose_heads(heads, load.n_sequences, n_heads);
+  e.draft = estimate_work(list, device_, shares_);
   return e;
 }
 

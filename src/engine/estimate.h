@@ -49,8 +49,8 @@ struct StepEstimate {
 };
 double expected_tokens(double acceptance, int32_t K);
 
-// Requires: residents of a CUDA plan, the target first. Of the drafts, models on the target's
-// device are estimated; what a CPU or a head would take is not.
+// Requires: residents of a CUDA plan, the target first; their models outlive this. Of the drafts,
+// models on the target's device are estimated; what a CPU or a head would take is not.
 class StepEstimator {
  public:
   StepEstimator(const EngineOptions& options, const std::vector<ResidentModel>& residents,
@@ -75,9 +75,9 @@ class StepEstimator {
   const DeviceModel& device_;
   const RooflineShares shares_;
   const int32_t block_tokens_, max_rows_;
-  const bool int4_drafts_;
-  const int64_t width_, vocabulary_;  // of the target
-  std::vector<LaunchList> lists_;     // the target's, then by draft
+  const Model& target_;
+  const CudaOptions heads_options_;  // of heads that the target might have
+  std::vector<LaunchList> lists_;    // the target's, then by draft
   std::vector<std::string> drafts_, not_estimated_;
 };
 

@@ -158,6 +158,7 @@ std::vector<ResidentModel> OpenModels::residents(const EngineOptions& o) const {
   r.device = device;
   r.n_devices = o.tensor_parallel_size;
   std::vector<ResidentModel> all = {r};
+  r.judges = false;
   r.n_devices = 1;
   r.keep_hidden = false;
   r.tap_layers.clear();

@@ -6,6 +6,7 @@
 #include "backend/cuda/device_memory.h"
 #include "backend/tiny_head.h"
 #include "backend_cuda/cuda_rig.h"
+#include "kernels/sample_types.h"
 
 namespace pf {
 namespace {
@@ -107,6 +108,32 @@ TEST(CudaFootprint, IsWhatAHeadAndItsTargetTake) {
       ASSERT_TRUE(drafts.ok()) << drafts.status().message();
       expect_taken(head, &target, o, before - cuda_free_bytes(), **drafts);
     }
+  EXPECT_TRUE(ptxvm::take_findings().empty());
+}
+
+// A draft that never judges: beside the target's room, no residual for each of 7 sequences of the
+// vocabulary, no verdicts and no pinned start of theirs.
+TEST(CudaFootprint, ADraftHasNoRoomToJudge) {
+  const TinyShape shape = cuda_shape();
+  ThreadPool pool(1);
+  const Model model = bf16_model(shape);
+  CudaOptions o;
+  o.n_blocks = 37;
+  o.max_rows = 70;
+  o.draft_top_n = 16;
+  o.max_sequences = 7;
+  const Footprint judging = cuda_footprint(model, nullptr, o);
+  o.judges = false;
+  const int64_t before = cuda_free_bytes();
+  auto draft = make_cuda_backend(model, nullptr, o, pool);
+  ASSERT_TRUE(draft.ok()) << draft.status().message();
+  expect_taken(model, nullptr, o, before - cuda_free_bytes(), **draft);
+  using namespace kernels;
+  const int64_t V = model.config.vocabulary_size;
+  const auto verdicts = static_cast<int64_t>(
+      70 * (sizeof(Accepted) + 32 * sizeof(TokenValue) + sizeof(RowLaw)) + alignof(RowLaw));
+  EXPECT_EQ(judging.scratch_bytes - cuda_footprint(model, nullptr, o).scratch_bytes,
+            7 * 4 * V + verdicts + (1 << 16));
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }
 

@@ -116,7 +116,7 @@ TEST(CudaForward, ADraftInGroupsOf128TakesAHeadInGroupsOf32) {
   }
   EXPECT_LT(relative_noise(got_rows, want_rows), 2 * 1.3 * 0x1p-7);
   // The list of launches reads the same head: 101 rows of 4 groups, padded to 128; and one state.
-  LaunchList list(draft, &target, o, 108);
+  LaunchList list(draft, &target, o, {108, 164 << 10});
   list.forward(batch);
   list.accept(batch);
   int64_t head_bytes = 0;

@@ -195,12 +195,19 @@ TEST(CudaJudgeRooms, PartsOfAStepAreJudgedAsTheWhole) {
   }
 }
 
+// 70 of them, where the head has room for 33: three parts in one wait and two copies.
 TEST_F(CudaJudging, ScoresKnownTokensAsTheHostDoes) {
   run();
   std::vector<ScoreJob> jobs;
-  for (int32_t r = 0; r < static_cast<int32_t>(rows.size()); ++r) jobs.push_back({r, 3 * r, r % 4});
+  for (int32_t j = 0; j < 70; ++j)
+    jobs.push_back({j % static_cast<int32_t>(rows.size()), j, j % 4});
   std::vector<TokenLogprob> got(jobs.size());
+  if (ptxvm::on_machine()) ptxvm::clear_host_calls();
   rig.backend->score(jobs, got);
+  if (ptxvm::on_machine()) {
+    EXPECT_EQ(ptxvm::host_calls().waits, 1u);
+    EXPECT_EQ(ptxvm::host_calls().copies, 2u);
+  }
   for (size_t j = 0; j < jobs.size(); ++j) {
     TokenLogprob want =
         logprobs_of(rows[static_cast<size_t>(jobs[j].logit_row)], jobs[j].token, jobs[j].n_top);

@@ -2,6 +2,7 @@
 // their grids.
 #include "backend/cuda/launch_list.h"
 
+#include "backend/cuda/multiprocessors.h"
 #include "backend_cuda/cuda_rig.h"
 #include "backend_cuda/launched.h"
 
@@ -24,7 +25,7 @@ class Launches : public testing::TestWithParam<bool> {
   }
   LaunchList make_list() const {
     CudaOptions o = rig.options;
-    return LaunchList(model, nullptr, o, ptxvm::settings().device.n_sms);
+    return LaunchList(model, nullptr, o, multiprocessors());
   }
 
   // Sequences of `n` tokens behind `base`, each with a chain of k nodes.
@@ -129,7 +130,7 @@ TEST(LaunchList, GroupsOf128ReadAQuarterOfTheScales) {
   int64_t bytes[2];
   for (int i = 0; i < 2; ++i) {
     model.config.int4_group = i == 0 ? 128 : 32;
-    LaunchList list(model, nullptr, o, 108);
+    LaunchList list(model, nullptr, o, {108, 164 << 10});
     list.forward(batch);
     bytes[i] = 0;
     for (const kernels::LaunchCost& c : list.launches()) bytes[i] += c.bytes_read;

@@ -1,11 +1,13 @@
-// Truth: Medusa heads by their definition in double; the memory that is gone once they stand; and
-// the same heads on the CPU.
+// Truth: Medusa heads by their definition in double; the memory that is gone once they stand; the
+// same heads on the CPU; and the kernels that the PTX machine saw.
 #include <cuda_runtime_api.h>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/multiprocessors.h"
 #include "backend/medusa_rig.h"
 #include "backend_cuda/cuda_rig.h"
+#include "backend_cuda/launched.h"
 
 namespace pf {
 namespace {
@@ -131,6 +133,27 @@ TEST(CudaMedusa, TakesTheMemoryThatWasForetold) {
     EXPECT_EQ(rig.heads->info().scratch_bytes, f.scratch_bytes);
     EXPECT_EQ(f.kv_block_bytes, 0);
     EXPECT_EQ(f.graph_bytes, 0);
+  }
+}
+
+// Three jobs, two at a time, that ask for two heads of three.
+TEST(CudaMedusa, LaunchesWhatIsListed) {
+  const Model target = bf16_model(cuda_shape());  // 64 wide, as the heads
+  for (bool int4 : {false, true}) {
+    Rig<bf16> rig({.width = 64, .vocabulary = 101, .n_heads = 3, .n_blocks = 2}, int4);
+    rig.heads->keep_hidden(std::vector<HiddenKeep>{{0, 0}, {1, 1}, {2, 2}});
+    MedusaJobs jobs({0, 1, 2}, 2);
+    cuda_check(cudaDeviceSynchronize());
+    ptxvm::settings().note_launches = true;
+    ptxvm::take_launches();
+    rig.heads->propose(jobs.jobs, jobs.trees);
+    const std::vector<std::string> seen = launched();
+    ptxvm::settings().note_launches = false;
+    LaunchList list(target, nullptr, rig.options, multiprocessors());
+    list.propose_heads(rig.model, 3, 2);
+    EXPECT_EQ(seen, listed(list));
+    EXPECT_EQ(seen.size(), 2u * (1 + 2 * (2 * 2 + 3)));
+    EXPECT_EQ(list.n_waits(), 2);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/launch_list.h"
 #include "backend/cuda/limits.h"
+#include "backend/cuda/multiprocessors.h"
 #include "backend_cuda/cuda_rig.h"
 #include "backend_cuda/launched.h"
 #include "backend_cuda/peer_gather.h"
@@ -201,8 +202,8 @@ TEST(Sharded, TheListIsWhatIsLaunchedAndExchanged) {
     for (int32_t n : {2, 4}) {
       auto gather = std::make_shared<PeerGather>(n);
       CudaRig rig(m, on_devices(n, {.int4 = int4}, gather));
-      LaunchList list(m, nullptr, rig.options, ptxvm::settings().device.n_sms),
-          judge(m, nullptr, rig.options, ptxvm::settings().device.n_sms);
+      LaunchList list(m, nullptr, rig.options, multiprocessors()),
+          judge(m, nullptr, rig.options, multiprocessors());
       auto table = rig.table(6, 3);
       Batch batch;
       const std::vector<int32_t> text = text_of(5);

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/blas.h"
 #include "backend/cuda/limits.h"
+#include "backend/cuda/multiprocessors.h"
 #include "device/bench.h"
 #include "device/fill.h"
 #include "device/synthetic.h"
@@ -82,7 +83,7 @@ class AttentionBench {
   AttentionBench(int64_t H, int64_t G, int64_t D, int32_t P, int64_t n_blocks, int64_t n_rows)
       : H_(H),
         D_(D),
-        n_thread_blocks_(n_attention_blocks(D, false, multiprocessors())),
+        n_thread_blocks_(kernels::n_attention_blocks(D, false, multiprocessors())),
         kv_(noise(n_blocks * 2 * G * P * D, 7)),
         plane_{kv_.data(), 1, n_blocks, G, P, D},
         q_(noise(n_rows * H * D, 9)),
@@ -143,11 +144,6 @@ class AttentionBench {
 
  private:
   static constexpr int64_t kParts = 4096;
-  static int32_t multiprocessors() {
-    int n = 0;
-    cuda_check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0));
-    return n;
-  }
 
   int64_t H_, D_;
   int32_t n_thread_blocks_;

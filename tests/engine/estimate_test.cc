@@ -107,6 +107,11 @@ TEST_F(Estimate, OfSeveralDraftsEachIsEstimated) {
               0.005);
 }
 
+TEST_F(Estimate, OnlyTheTargetHasRoomToJudge) {
+  EXPECT_TRUE(plan.residents[0].judges);
+  EXPECT_FALSE(plan.residents[1].judges);
+}
+
 TEST_F(Estimate, ADraftOnTheCpuIsNotTakenForOneOnTheDevice) {
   estimator.reset();
   options.draft_device = "cpu";

@@ -1,5 +1,5 @@
 // Truth: what every row must read, position by position (level 5: random steps); and hand-worked
-// plans (level 0).
+// plans (level 0); and the assembler's table.
 #include "kernels/attention_plan.h"
 
 #include <gtest/gtest.h>
@@ -7,8 +7,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <fstream>
+#include <map>
 #include <new>
 #include <random>
+#include <sstream>
+#include <string>
+
+#include "kernels/attention_blocks.h"
 
 namespace {
 int64_t g_allocations = 0;
@@ -296,6 +302,31 @@ TEST(AttentionPlanDeathTest, OneRowMustFit) {
   AttentionPlan plan({8, 2, 16, 0, 2, 0});
   EXPECT_DEATH(plan.build(step.rows(), 0), "no memory for one row's parts");
   EXPECT_DEATH(AttentionPlan({130, 2, 16, 0, 2, 0}), "more than 64 query heads");
+}
+
+// The last column of the assembler's table is NVIDIA's occupancy calculator on the registers and
+// shared memory of each image: as many blocks of threads are launched, on every architecture.
+TEST(AttentionBlocks, AreAsManyAsAreResidentAtOnce) {
+  const std::map<std::string, int64_t> shared_kib = {
+      {"sm_80", 164}, {"sm_86", 100}, {"sm_89", 100}, {"sm_90", 228}};
+  std::ifstream table(PF_SOURCE_DIR "/tests/kernels/ptxas_budget.txt");
+  ASSERT_TRUE(table.is_open());
+  int n_images = 0;
+  for (std::string line; std::getline(table, line);) {
+    if (!line.starts_with("attention_kernel<")) continue;
+    std::string kernel, arch;
+    int64_t registers = 0, of_static = 0, barriers = 0, dynamic = 0, threads = 0, resident = 0;
+    std::istringstream in(line);
+    in >> kernel >> arch >> registers >> of_static >> barriers >> dynamic >> threads >> resident;
+    ASSERT_TRUE(in) << line;
+    ++n_images;
+    const int64_t D = kernel.find(",128,") != kernel.npos ? 128 : 64;
+    const bool int8_kv = kernel.ends_with("signedchar>");
+    EXPECT_EQ(attention_shared_bytes(D, int8_kv), of_static + dynamic) << line;
+    EXPECT_EQ(n_attention_blocks(D, int8_kv, {10, shared_kib.at(arch) << 10}), 10 * resident)
+        << line;
+  }
+  EXPECT_EQ(n_images, 2 * 2 * 2 * 4);
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST_P(Attention, Int8KeysAndValuesAreTheNumbersThatTheyStandFor) {
   const std::vector<Member> members = {sequence(1, 0, 1),   sequence(2, 63, 1),
                                        sequence(3, 64, 2),  sequence(4, 255, 1),
                                        sequence(5, 256, 1), with_tree(sequence(6, 300, 1), 7),
-                                       sequence(8, 0, 40)};
+                                       sequence(8, 70, 40)};
   expect_int8<f16>({4, 2, 64}, members);
   expect_int8<bf16>({3, 1, 128}, members);
   expect_int8<bf16>({9, 3, 64, 32}, members);
@@ -120,12 +120,36 @@ TEST_P(Attention, KeysBeforeTheFirstPositionDoNotExist) {
     }
 }
 
-// Beyond one group: 2,200 positions, parts of parts.
+// Beyond one group: parts of parts, of two and of four groups. In every kernel there is.
+template <class T>
+void expect_long_rows(Shape shape) {
+  const std::vector<Member> members = {sequence(1, 6300, 1), sequence(2, 2047, 2)};
+  Scene<T> plain(shape, members), int8(shape, members, {}, Scene<T>::Held::kInt8);
+  expect_definition(plain, shape, kSplits);
+  expect_definition(plain, shape, kGroups);
+  expect_definition(int8, shape, kGroups);
+}
 TEST_P(Attention, ALongRowIsTheDefinition) {
-  Shape shape{2, 1, 64};
-  Scene<f16> scene(shape, {sequence(1, 2199, 2), sequence(2, 2047, 2)});
-  expect_definition(scene, shape, kSplits);
-  expect_definition(scene, shape, kGroups);
+  expect_long_rows<f16>({2, 1, 64});
+  expect_long_rows<bf16>({2, 1, 64});
+  expect_long_rows<f16>({1, 1, 128});
+  expect_long_rows<bf16>({1, 1, 128});
+}
+
+// Splits that end within an item are closed as those that are items: few queries, many, and trees;
+// in every kernel there is.
+template <class T>
+void expect_splits_closed(Shape shape) {
+  const std::vector<Member> members = {sequence(1, 600, 1), sequence(2, 290, 30),
+                                       with_tree(sequence(3, 300, 1), 7)};
+  both_units(Scene<T>(shape, members));
+  both_units(Scene<T>(shape, members, {}, Scene<T>::Held::kInt8));
+}
+TEST_P(Attention, SplitsWithinAnItemAreClosed) {
+  expect_splits_closed<f16>({3, 1, 64});
+  expect_splits_closed<bf16>({3, 1, 64});
+  expect_splits_closed<f16>({3, 1, 128});
+  expect_splits_closed<bf16>({3, 1, 128});
 }
 
 TEST_P(Attention, NoRowsDoNothing) {

@@ -83,8 +83,10 @@ struct Problem {
 class GemmFp16 : public Scheduled {};
 
 TEST_P(GemmFp16, IsTheProductInEveryTiling) {
-  // One chunk; one past a unit; K and N of no tile, rows past every split tile.
-  for (Shape s : {Shape{1, 8, 1}, Shape{9, 72, 33}, Shape{65, 328, 68}}) {
+  // One chunk; one past a unit; K and N of no tile, rows past every split tile; more steps of a
+  // slice than stages; features past every tile.
+  for (Shape s : {Shape{1, 8, 1}, Shape{9, 72, 33}, Shape{65, 328, 68}, Shape{9, 1352, 33},
+                  Shape{9, 72, 164}}) {
     for (GemmTiling tiling : kTilings) {
       Problem<f16, f16>(s).compare(tiling);
       Problem<bf16, float>(s).compare(tiling);
@@ -98,23 +100,35 @@ TEST_P(GemmFp16, ShapesOfTheRealModel) {
 }
 
 TEST_P(GemmFp16, BiasAndAdditionIntoBothTypes) {
-  for (size_t N : {8u, 35u}) {  // in vectors, one by one
-    for (GemmTiling tiling : {GemmTiling::kSplit8, GemmTiling::k64x64}) {
+  for (size_t N : {8u, 34u, 35u}) {  // in vectors, one by one
+    for (GemmTiling tiling : kTilings) {
       for (int flags = 0; flags < 4; ++flags) {
-        Problem<f16, f16>({5, 64, N}).compare(tiling, flags & 1, flags & 2);
-        Problem<bf16, float>({5, 64, N}).compare(tiling, flags & 1, flags & 2);
+        const bool has_bias = flags & 1, add = flags & 2;
+        Problem<f16, f16>({5, 64, N}).compare(tiling, has_bias, add);
+        Problem<f16, float>({5, 64, N}).compare(tiling, has_bias, add);
+        Problem<bf16, bf16>({5, 64, N}).compare(tiling, has_bias, add);
+        Problem<bf16, float>({5, 64, N}).compare(tiling, has_bias, add);
       }
     }
   }
 }
 
+// A step that ends behind K: the first one, one of the first stages, a later one.
+template <class A>
+void expect_bad_values_stay(float bad) {
+  for (size_t K : {40u, 72u, 328u}) {
+    Problem<A, float> p({9, K, 33});
+    p.x[3 * K + 1] = round_to<A>(bad);  // where row 2 would read on
+    p.x[3 * K + K - 2] = round_to<A>(bad);
+    p.w[7 * K + 1] = round_to<A>(bad);
+    for (GemmTiling tiling : kTilings) p.compare(tiling);
+  }
+}
+
 TEST_P(GemmFp16, NanAndInfinityReachTheirRowOrFeatureOnly) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
-    Problem<f16, float> p({9, 72, 33});
-    p.x[3 * 72 + 1] = to_f16(bad);  // where row 2 would read on
-    p.x[3 * 72 + 70] = to_f16(bad);
-    p.w[7 * 72 + 1] = to_f16(bad);
-    for (GemmTiling tiling : kTilings) p.compare(tiling);
+    expect_bad_values_stay<f16>(bad);
+    expect_bad_values_stay<bf16>(bad);
   }
 }
 
@@ -219,17 +233,21 @@ TEST(GemmFp16Budget, NoBankConflictNoSectorTwice) {
   }
 }
 
-TEST(GemmFp16Budget, WeightsAreReadOncePerRowTile) {
+template <class A>
+void expect_each_weight_once(GemmTiling tiling, size_t T) {
   const size_t K = 512, N = 128;
-  for (auto [tiling, T] : {std::pair{GemmTiling::kSplit8, size_t{8}},
-                           {GemmTiling::kSplit64, 64},
-                           {GemmTiling::k128x128, 128}}) {
-    Problem<f16, f16> p({T, K, N});
-    ptxvm::clear_measures();
-    p.run(tiling, 0, T);
-    // w, y and, per block of features, x.
-    size_t blocks = tiling == GemmTiling::k128x128 ? 1 : N / 32;
-    EXPECT_EQ(ptxvm::kernel_measures().at(0).sectors * 32, 2 * (N * K + blocks * T * K + T * N));
+  Problem<A, A> p({T, K, N});
+  ptxvm::clear_measures();
+  p.run(tiling, 0, T);
+  // w, y and, per block of features, x.
+  const size_t blocks = N / static_cast<size_t>(kernels::gemm_block(tiling).features);
+  EXPECT_EQ(ptxvm::kernel_measures().at(0).sectors * 32, 2 * (N * K + blocks * T * K + T * N));
+}
+TEST(GemmFp16Budget, WeightsAreReadOncePerRowTile) {
+  for (GemmTiling tiling : kTilings) {
+    const auto T = static_cast<size_t>(kernels::gemm_block(tiling).rows);
+    expect_each_weight_once<f16>(tiling, T);
+    expect_each_weight_once<bf16>(tiling, T);
   }
 }
 

@@ -45,7 +45,7 @@ class RmsNorm : public Scheduled {};
 
 TEST_P(RmsNorm, IsTheFormula) {
   // One vector; narrower than the block; the real model; one past a tile; an odd one of two passes.
-  for (size_t E : {4u, 64u, 576u, 1028u, 2052u}) {
+  for (size_t E : {4u, 64u, 576u, 1028u, 2052u, 5124u, 8192u}) {
     for (size_t T : {0u, 1u, 3u}) {
       compare<f16>(T, E, normal_values(T * E, 3));
       compare<bf16>(T, E, normal_values(T * E, 5, 30));

@@ -92,19 +92,38 @@ void expect_host_law(const SamplingCase& c, const Judged& judged, size_t b, int6
   }
 }
 
+// The first of all tokens by falling logit, the lower one of equals first.
+constexpr int kTop = 100;
+void expect_likeliest(const std::vector<float>& logits, const TokenValue* top, int64_t V) {
+  std::vector<int32_t> order;
+  for (int32_t t = 0; t < V; ++t) order.push_back(t);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  for (int64_t i = 0; i < std::min<int64_t>(kTop, V); ++i)
+    ASSERT_EQ(top[i].token, order[static_cast<size_t>(i)]) << "place " << i;
+}
+
 class Laws : public testing::TestWithParam<std::pair<int, uint32_t>> {};  // V, schedule
 
 TEST_P(Laws, EveryProbabilityIsTheHosts) {
   const auto [V, schedule] = GetParam();
   ptxvm::settings().seed = schedule;
   std::vector<SamplingCase> cases;
-  for (float grid : {0.0f, 1.0f})  // many equal logits with the second
+  // Apart; many equal ones; so close that a bin of the first round holds many; so far that p is 0.
+  for (auto [spread, grid] : {std::pair{3.0f, 0.0f}, {3.0f, 1.0f}, {0.2f, 0.0f}, {60.0f, 0.0f}})
     for (const SamplingParams& s : all_truncations(V)) {
-      cases.push_back(case_of(s, random_row(cases.size() + 1, V, 3, grid)));
+      cases.push_back(case_of(s, random_row(cases.size() + 1, V, spread, grid)));
+      cases.back().key.seed += cases.size();
+      cases.back().position += 7 * static_cast<int64_t>(cases.size());
       cases.back().policy.rule = cases.size() % 2 ? Acceptance::kCoupled : Acceptance::kTypical;
     }
-  const Judged judged = judge_on_device(cases, V);
-  for (size_t b = 0; b < cases.size(); ++b) expect_host_law(cases[b], judged, b, V);
+  for (SamplingCase& c : cases) c.n_top = kTop;
+  const Judged judged = judge_on_device(cases, V, kTop);
+  for (size_t b = 0; b < cases.size(); ++b) {
+    expect_host_law(cases[b], judged, b, V);
+    expect_likeliest(cases[b].logits, judged.top.data() + b * kTop, V);
+  }
   ptxvm::settings().seed = 0;
   EXPECT_TRUE(ptxvm::take_findings().empty());
 }

@@ -12,11 +12,9 @@
 #include <functional>
 #include <map>
 #include <random>
-#include <regex>
-#include <set>
-#include <sstream>
 
 #include "base/dtype.h"
+#include "long/ptx_edits.h"
 #include "ptxvm/ptxvm.h"
 #include "ptxvm/samples/samples.h"
 
@@ -113,99 +111,6 @@ Subject gemv_subject() {
           }};
 }
 
-// --- edits of one line ---
-void swap_opcodes(const std::string& line, std::set<std::string>& out) {
-  static const std::pair<const char*, const char*> kSwaps[] = {
-      {"add.s32", "sub.s32"},
-      {"sub.s32", "add.s32"},
-      {"add.s64", "sub.s64"},
-      {"add.f32", "sub.f32"},
-      {"sub.f32", "add.f32"},
-      {"mul.f32", "add.f32"},
-      {"mul.lo.s32", "add.s32"},
-      {"max.f32", "min.f32"},
-      {"setp.lt", "setp.le"},
-      {"setp.le", "setp.lt"},
-      {"setp.ge", "setp.gt"},
-      {"setp.gt", "setp.ge"},
-      {"setp.ne", "setp.eq"},
-      {"setp.eq", "setp.ne"},
-      {"and.b32", "or.b32"},
-      {"or.b32", "and.b32"},
-      {"xor.b32", "or.b32"},
-      {"shl.b32", "shr.u32"},
-      {"shr.u32", "shl.b32"},
-      {"shr.s32", "shl.b32"},
-      {"and.pred", "or.pred"},
-      {"or.pred", "and.pred"},
-      {".trans.shared", ".shared"},
-      {"shfl.sync.bfly", "shfl.sync.down"},
-      {"shfl.sync.down", "shfl.sync.bfly"},
-      {"wait_group 0", "wait_group 1"},
-      {"wait_group 1", "wait_group 2"},
-      {"mul.wide.s32", "mul.wide.u32"},
-      {"ld.global.nc.u16", "ld.global.nc.s16"},
-      {"cvt.rn.f16x2", "cvt.rz.f16x2"}};
-  for (auto [from, to] : kSwaps) {
-    size_t at = line.find(from);
-    if (at != std::string::npos) out.insert(std::string(line).replace(at, strlen(from), to));
-  }
-}
-void change_numbers(const std::string& line, std::set<std::string>& out) {
-  static const std::regex kNumber(R"(([,+] ?)(\d+)([;,\]]))");
-  for (auto it = std::sregex_iterator(line.begin(), line.end(), kNumber);
-       it != std::sregex_iterator(); ++it) {
-    unsigned long v = std::stoul((*it)[2]);
-    unsigned long other = (*it)[3] == "]" ? v + 4 : v ^ 1;
-    out.insert(it->prefix().str() + (*it)[1].str() + std::to_string(other) + (*it)[3].str() +
-               std::string(it->suffix().first, it->suffix().second));
-  }
-}
-void exchange_operands(const std::string& line, std::set<std::string>& out) {
-  static const std::regex kLastTwo(R"((%\w+), (%\w+);$)"), kGuard(R"(@(!?)(%p\d+))"),
-      kFour(R"(\{(%r\d+), ?(%r\d+), ?(%r\d+), ?(%r\d+)\}, ?\{%r\d+, ?%r)");
-  std::smatch m;
-  bool matters = line.find("sub.") != line.npos || line.find("setp.") != line.npos ||
-                 line.find("shl.") != line.npos || line.find("selp.") != line.npos ||
-                 line.find("st.") != line.npos || line.find("fma.") != line.npos;
-  if (matters && std::regex_search(line, m, kLastTwo) && m[1] != m[2])
-    out.insert(m.prefix().str() + m[2].str() + ", " + m[1].str() + ";");
-  if (std::regex_search(line, m, kGuard))
-    out.insert(m.prefix().str() + "@" + (m[1].length() ? "" : "!") + m[2].str() + m.suffix().str());
-  if (line.find("mma.") != line.npos && std::regex_search(line, m, kFour))
-    out.insert(
-        std::string(line).replace(static_cast<size_t>(m.position(1)),
-                                  static_cast<size_t>(m.position(2) + m.length(2) - m.position(1)),
-                                  m[2].str() + "," + m[1].str()));
-}
-std::set<std::string> edits(const std::string& line) {
-  std::set<std::string> out;
-  swap_opcodes(line, out);
-  change_numbers(line, out);
-  exchange_operands(line, out);
-  if (line.find("call") == line.npos && line.find("ret;") == line.npos &&
-      line.find('{') == line.npos)
-    out.insert("");  // the instruction is gone
-  out.erase(line);
-  return out;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string l; std::getline(in, l);) lines.push_back(l);
-  return lines;
-}
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& l : lines) text += l + "\n";
-  return text;
-}
-uint32_t number_from(const char* name, uint32_t otherwise) {
-  const char* v = std::getenv(name);
-  return v == nullptr ? otherwise : static_cast<uint32_t>(std::stoul(v));
-}
-
 // How the edit was noticed: a kind of finding, "wrong result", "survived", or "" when the edited
 // text is no PTX that the machine takes (such an edit does not count).
 std::string fate(const Subject& subject) {
@@ -223,17 +128,8 @@ void expect_killed(const Subject& subject) {
   clear_measures();
   ASSERT_TRUE(subject.run());
   ASSERT_TRUE(take_findings().empty());
-  struct Edit {
-    size_t line;
-    std::string text;
-  };
   std::vector<std::string> lines = lines_of(original);
-  std::vector<Edit> all;
-  for (int n : executed_ptx_lines(subject.kernel))
-    for (const std::string& text : edits(lines[static_cast<size_t>(n) - 1]))
-      all.push_back({static_cast<size_t>(n) - 1, text});
-  std::mt19937 random(number_from("PF_SEED", 5));
-  std::shuffle(all.begin(), all.end(), random);
+  const std::vector<Edit> all = shuffled_edits(lines, executed_ptx_lines(subject.kernel));
 
   settings().print_findings = false;
   settings().max_steps = 20 * measure(subject.kernel).warp_steps;
@@ -242,10 +138,8 @@ void expect_killed(const Subject& subject) {
   uint32_t n = 0, wanted = number_from("PF_MUTANTS", 400);
   for (const Edit& e : all) {
     if (n == wanted) break;
-    std::vector<std::string> edited = lines;
-    edited[e.line] = e.text;
     clear_measures();
-    replace_ptx(joined(edited));
+    replace_ptx(edited(lines, e));
     std::string f = fate(subject);
     if (f.empty()) continue;
     ++n;

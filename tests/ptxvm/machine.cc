@@ -12,8 +12,11 @@
 namespace pf::ptxvm {
 namespace {
 
-// What a register holds before it is written: NaN as f32 and as two f16, and no likely integer.
-constexpr uint32_t kJunk = 0xffa5fe5b;
+// What a register holds before it is written: NaN as f32 and as two f16, no likely integer, and as
+// the distance of a shuffle 0, with which no sum over lanes is right (any odd one may make up for
+// another that is missing).
+constexpr uint32_t kJunk = 0xffa5fe40;
+constexpr uint32_t kJunkPredicate = 0x5a5a5a5a;  // true in half of the lanes
 
 uint32_t random_below(uint64_t& state, uint32_t n) {
   state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -207,7 +210,7 @@ void start_warp(Block& b, uint32_t id, bool first_block) {
   auto all = [&](uint32_t special, uint32_t v) { std::fill_n(w.r32(special * 32), 32, v); };
   if (first_block) {  // what no block changes
     w.words.assign(k.n_words, kJunk);
-    w.preds.assign(k.n_preds, 0);
+    w.preds.assign(k.n_preds, kJunkPredicate);
     w.preds[kPredTrue] = ~0u;
     w.local.assign(size_t{32} * k.local_bytes, 0xff);
     for (auto [reg, v] : k.constants32) std::fill_n(w.r32(reg), 32, v);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "ptxvm/programs.h"
 #include "ptxvm/runtime.h"
 
 namespace pf::ptxvm {
@@ -62,6 +63,17 @@ std::string ptx_of(const void* wrapper) {
   return "";
 }
 
+Program& program_with(std::string_view kernel_part) {
+  Program* found = nullptr;
+  for (auto& p : registry().programs) {
+    if (p->text.find(kernel_part) == std::string::npos) continue;
+    check(found == nullptr, "ptxvm: several .cu files have a kernel of this name");
+    found = p.get();
+  }
+  check(found != nullptr, "ptxvm: no .cu file has a kernel of this name");
+  return *found;
+}
+
 }  // namespace
 
 std::string registered_ptx() {
@@ -70,6 +82,11 @@ std::string registered_ptx() {
 }
 void replace_ptx(std::string text) {
   for (auto& p : registry().programs) p->text = text, p->module = nullptr, p->tried = false;
+}
+std::string ptx_with(std::string_view kernel_part) { return program_with(kernel_part).text; }
+void replace_ptx_with(std::string_view kernel_part, std::shared_ptr<Module> module) {
+  Program& p = program_with(kernel_part);
+  p.module = std::move(module), p.tried = true;
 }
 
 Registered find_function(const void* f) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "backend/cuda/cuda_heads.h"
 #include "backend/cuda/draft.h"
@@ -32,18 +33,19 @@ class CudaBackend final : public Backend {
         stream_(options.hidden_of.stream),
         model_(std::move(model)),
         forward_(model_, options_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
-        judge_(
-            model_.V, options_,
-            [this](View<const int32_t, 1> rows, std::span<const int32_t>) {
-              return forward_.logits(rows);
-            },
-            stream_.get()),
         draft_(model_, options_, &forward_, options_.graphs ? &graphs_ : nullptr, stream_.get()),
         moves_(forward_.plane(), stream_.get()) {
+    if (options_.judges)
+      judge_.emplace(
+          model_.V, options_,
+          [this](View<const int32_t, 1> rows, std::span<const int32_t>) {
+            return forward_.logits(rows);
+          },
+          stream_.get());
     info_.device = device_name();
     set_info(model_, options, model_.V, &info_);
     info_.kv_bytes = forward_.kv_bytes();
-    info_.scratch_bytes = forward_.scratch_bytes() + judge_.scratch_bytes() +
+    info_.scratch_bytes = forward_.scratch_bytes() + (judge_ ? judge_->scratch_bytes() : 0) +
                           draft_.scratch_bytes() + static_cast<int64_t>(moves_.bytes()) +
                           (options.graphs ? graphs_.bytes() : 0);
   }
@@ -56,11 +58,13 @@ class CudaBackend final : public Backend {
   }
 
   void accept(std::span<const AcceptJob> jobs, std::span<AcceptResult> results) override {
-    judge_.accept(batch_, jobs, results);
+    check(judge_.has_value(), "a model that only drafts is asked to judge");
+    judge_->accept(batch_, jobs, results);
   }
 
   void score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) override {
-    judge_.score(jobs, results);
+    check(judge_.has_value(), "a model that only drafts is asked for scores");
+    judge_->score(jobs, results);
   }
 
   void read_logits(int32_t first, int32_t n, View<float, 2> out) override {
@@ -122,7 +126,7 @@ class CudaBackend final : public Backend {
   Graphs graphs_;
   CudaModel<A> model_;
   CudaForward<A> forward_;
-  CudaJudge judge_;
+  std::optional<CudaJudge> judge_;  // CudaOptions::judges
   CudaDraft<A> draft_;
   PlaneMoves<A> moves_;
   Batch batch_;  // of the last forward

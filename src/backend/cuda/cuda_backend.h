@@ -28,8 +28,9 @@ struct CudaOptions {
   int32_t max_rows = 512;  // T of a forward pass
   int64_t max_context = 0;
   int32_t head_chunk_rows = 65;  // logit rows that are on hand at once: a tree and its root
-  int32_t max_sequences = 64;    // that a step usually judges: they get room at once
-  int32_t draft_top_n = 128;     // tokens that a draft's q ranges over
+  bool judges = true;  // accept() and score(), which nobody asks of a model that only drafts
+  int32_t max_sequences = 64;  // that a step usually judges: they get room at once
+  int32_t draft_top_n = 128;   // tokens that a draft's q ranges over
   // Small passes and drafts as CUDA graphs, the results are the same; not with several devices.
   bool graphs = true;
   bool keep_hidden = false;  // of every row, for Backend::hidden_states
@@ -63,7 +64,8 @@ int64_t cuda_free_bytes(int32_t n_devices = 1);
 // Streams and waits. All that a model does is on one stream of its own, which a head shares with
 // its target: passes, drafts, the accept rule, moves of K and V, and the copies, which are small
 // and in pinned memory. The host waits for accept() once, for one copy of the verdict (sampling and
-// acceptance are on the device; logits come to the host for tests and self-tests only). propose()
+// acceptance are on the device; logits come to the host for tests and self-tests only), and so for
+// score(). propose()
 // waits once for one copy of the drafts where they are chains or trees of the same widths, and for
 // heads over hidden states where they are chains; once a level where trees grow by gain, differ in
 // shape, or come from such a head. A head for each position to come waits once for all. So a step

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/cuda/fetch_lists.h"
+#include "backend/cuda/head_passes.h"
 #include "backend/cuda/limits.h"
 #include "backend/cuda/staging.h"
 #include "backend/head_drafts.h"
@@ -74,47 +75,59 @@ class CudaHeads final : public HeadsBackend {
         staging_.view(from), staging_.view(to), stream_);
   }
 
- private:
-  int32_t n_heads() const { return static_cast<int32_t>(stack_.heads.size()); }
-
-  void propose_some(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
-    const auto B = static_cast<int64_t>(jobs.size());
-    int32_t n = 0;
-    from_.clear();
-    for (const ProposeJob& job : jobs) {
-      n = std::max(n, head_levels(job, n_heads()));
-      from_.push_back(job.hidden.back().index);
-    }
+  // Operations of head_passes.h, on the jobs in progress.
+  void gather_states() {
     staging_.begin();
     auto rows = staging_.put<int32_t>(from_);
     staging_.send(stream_);
-    const View<A, 2> states{states_.data(), {B, stack_.E}};
-    kernels::gather_rows<A, A>(states, View<const A, 2>{kept_.data(), {n_slots_, stack_.E}},
+    kernels::gather_rows<A, A>(states(), View<const A, 2>{kept_.data(), {n_slots_, stack_.E}},
                                staging_.view(rows), stream_);
-    for (int32_t h = 0; h < n; ++h) list(stack_.heads[static_cast<size_t>(h)], h * B, states);
-    lists_.resize(std::max(lists_.size(), static_cast<size_t>(n * B)));
-    fetch_lists(candidates_, n_listed_, top_n_, stream_, &host_,
-                std::span(lists_).first(static_cast<size_t>(n * B)));
-    grow_from_heads(jobs, n, lists_, nullptr, trees);
   }
-
-  // What a head lists behind the states, to rows [first, first + B) of candidates_.
-  void list(const typename CudaHeadStack<A>::Head& head, int64_t first, View<const A, 2> states) {
-    const int64_t B = states.shape[0];
-    const View<A, 2> next{x_.data(), {B, stack_.E}};
-    const View<float, 2> product{product_.data(), {B, stack_.E}};
-    View<const A, 2> x = states;
-    for (const auto& block : head.blocks) {
-      multiply(product, x, block.w, {.bias = block.bias.data(), .add = false}, stream_);
-      kernels::residual_silu<A>(next, x, product, stream_);
-      x = next;
-    }
+  int32_t n_head_blocks(int32_t h) const { return static_cast<int32_t>(head(h).blocks.size()); }
+  void run_head_block(int32_t h, int32_t b) {
+    const auto& block = head(h).blocks[static_cast<size_t>(b)];
+    const View<const A, 2> x = behind(b);
+    const View<float, 2> product{product_.data(), {n_jobs_, stack_.E}};
+    multiply(product, x, block.w, {.bias = block.bias.data(), .add = false}, stream_);
+    kernels::residual_silu<A>({x_.data(), {n_jobs_, stack_.E}}, x, product, stream_);
+  }
+  // To rows [h B, h B + B) of candidates_.
+  void list_head(int32_t h) {
+    const int64_t B = n_jobs_;
     const View<float, 2> logits{logits_.data(), {B, stack_.V}};
-    multiply(logits, x, head.out, {}, stream_);
-    kernels::list_candidates({candidates_.data() + first * top_n_, {B, top_n_}},
-                             {n_listed_.data() + first, {B}},
+    multiply(logits, behind(n_head_blocks(h)), head(h).out, {}, stream_);
+    kernels::list_candidates({candidates_.data() + h * B * top_n_, {B, top_n_}},
+                             {n_listed_.data() + h * B, {B}},
                              {slices_.data(), {B, kernels::n_slices_of(stack_.V), top_n_}}, logits,
                              {all_open_.data(), {B}}, {nullptr, {0}}, stream_);
+  }
+  void fetch() {
+    lists_.resize(std::max(lists_.size(), static_cast<size_t>(n_levels_ * n_jobs_)));
+    fetch_lists(candidates_, n_listed_, top_n_, stream_, &host_,
+                std::span(lists_).first(static_cast<size_t>(n_levels_ * n_jobs_)));
+  }
+
+ private:
+  int32_t n_heads() const { return static_cast<int32_t>(stack_.heads.size()); }
+  const typename CudaHeadStack<A>::Head& head(int32_t h) const {
+    return stack_.heads[static_cast<size_t>(h)];
+  }
+  // The states of the jobs, and what the first b blocks of a head have made of them.
+  View<A, 2> states() { return {states_.data(), {n_jobs_, stack_.E}}; }
+  View<const A, 2> behind(int32_t b) const {
+    return {b == 0 ? states_.data() : x_.data(), {n_jobs_, stack_.E}};
+  }
+
+  void propose_some(std::span<const ProposeJob> jobs, std::span<DraftTree> trees) override {
+    n_jobs_ = static_cast<int64_t>(jobs.size());
+    n_levels_ = 0;
+    from_.clear();
+    for (const ProposeJob& job : jobs) {
+      n_levels_ = std::max(n_levels_, head_levels(job, n_heads()));
+      from_.push_back(job.hidden.back().index);
+    }
+    issue_heads(*this, n_levels_);
+    grow_from_heads(jobs, n_levels_, lists_, nullptr, trees);
   }
 
   const CudaHeadStack<A> stack_;
@@ -122,6 +135,8 @@ class CudaHeads final : public HeadsBackend {
   const cudaStream_t stream_;  // the target's
   const int64_t chunk_, n_slots_;
   const int32_t top_n_;
+  int64_t n_jobs_ = 0;    // that propose together now
+  int32_t n_levels_ = 0;  // heads that they ask for
   Staging staging_;
   DeviceBuffer<A> kept_;         // [slots, E]
   DeviceBuffer<A> states_, x_;   // [chunk, E]

@@ -74,6 +74,7 @@ int64_t kv_block_bytes(const ModelShape& m, const CudaOptions& o) {
 }
 
 int64_t judge_bytes(const ModelShape& m, const CudaOptions& o) {
+  if (!o.judges) return 0;
   return static_cast<int64_t>(kJudgeStaging + judge_answer_bytes(o)) +
          n_judged_at_once(o) * 4 * m.V;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backend/cuda/limits.h"
+#include "backend/cuda/multiprocessors.h"
 #include "backend/cuda/passes.h"
 #include "kernels/add_partials.h"
 #include "kernels/gather_rows.h"
@@ -15,13 +16,6 @@
 
 namespace pf {
 namespace {
-
-int32_t n_multiprocessors() {
-  int device = 0, n = 0;
-  cuda_check(cudaGetDevice(&device));
-  cuda_check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device));
-  return n;
-}
 
 // first, first + step, ... on the device.
 DeviceBuffer<int32_t> counting(int32_t n, int32_t step, int32_t first) {
@@ -49,7 +43,7 @@ CudaForward<A>::CudaForward(const CudaModel<A>& m, const CudaOptions& o, Graphs*
       graphs_(graphs),
       blas_(o.blas),
       stream_(stream),
-      n_thread_blocks_(n_attention_blocks(m.D, o.int8_kv, n_multiprocessors())),
+      n_thread_blocks_(kernels::n_attention_blocks(m.D, o.int8_kv, multiprocessors())),
       kv_(static_cast<size_t>(kv_rows(m, o) * m.D) * (o.int8_kv ? 1 : sizeof(A))),
       kv_scales_(o.int8_kv ? kv_rows(m, o) : 0),
       plane_{o.int8_kv ? nullptr : kv_.as<A>(),

@@ -154,43 +154,44 @@ void CudaJudge::launch(const HeadChunk& chunk, const Sent& sent, const Answers& 
 }
 
 void CudaJudge::score(std::span<const ScoreJob> jobs, std::span<TokenLogprob> results) {
-  for (size_t first = 0; first < jobs.size();) {
-    const size_t n = std::min(jobs.size() - first, static_cast<size_t>(options_.head_chunk_rows));
-    int32_t n_top = 0;
-    logit_rows_.clear();
-    known_.clear();
-    for (const ScoreJob& job : jobs.subspan(first, n)) {
-      logit_rows_.push_back(job.logit_row);
-      known_.push_back(job.token);
-      n_top = std::max(n_top, job.n_top);
-    }
-    check(n_top <= kMaxListedTop, "more likeliest tokens wanted than there is room for");
-    staging_.begin();
-    auto rows = staging_.put<int32_t>(logit_rows_), tokens = staging_.put<int32_t>(known_);
-    staging_.send(stream_);
-    const auto R = static_cast<int64_t>(n);
-    auto* logprobs = answers_.as<float>();
-    auto* top = reinterpret_cast<TokenValue*>(logprobs + n + n % 2);
-    kernels::score_tokens({logprobs, {R}}, {top, {R, n_top}},
-                          logits_(staging_.view(rows), logit_rows_), staging_.view(tokens),
-                          stream_);
-    size_t bytes = static_cast<size_t>(reinterpret_cast<std::byte*>(top + R * n_top) -
-                                       answers_.as<std::byte>());
-    cuda_check(cudaMemcpyAsync(answers_host_.data(), answers_.as(), bytes, cudaMemcpyDeviceToHost,
-                               stream_));
-    cuda_check(cudaStreamSynchronize(stream_));
-    const auto* got = reinterpret_cast<const float*>(answers_host_.data());
-    const auto* got_top = reinterpret_cast<const TokenValue*>(got + n + n % 2);
-    for (size_t i = 0; i < n; ++i) {
-      TokenLogprob& out = results[first + i];
-      out.logprob = got[i];
-      out.top.clear();
-      for (int32_t t = 0; t < std::min<int64_t>(jobs[first + i].n_top, V_); ++t) {
-        const TokenValue& v = got_top[static_cast<int64_t>(i) * n_top + t];
-        out.top.push_back({v.token, v.value});
-      }
-    }
-    first += n;
+  if (jobs.empty()) return;
+  const auto n = static_cast<int64_t>(jobs.size());
+  int32_t n_top = 0;
+  logit_rows_.clear();
+  known_.clear();
+  for (const ScoreJob& job : jobs) {
+    logit_rows_.push_back(job.logit_row);
+    known_.push_back(job.token);
+    n_top = std::max(n_top, job.n_top);
+  }
+  check(n_top <= kMaxListedTop, "more likeliest tokens wanted than there is room for");
+  check(n <= n_max_rows(options_), "more tokens to score than a pass has rows");
+  staging_.begin();
+  auto rows = staging_.put<int32_t>(logit_rows_), tokens = staging_.put<int32_t>(known_);
+  staging_.send(stream_);
+  // Answers: log-probabilities [n], and behind them, aligned, the likeliest [n, n_top].
+  const size_t top_begin = static_cast<size_t>(n + n % 2) * sizeof(float),
+               bytes = top_begin + static_cast<size_t>(n * n_top) * sizeof(TokenValue);
+  auto top_of = [&](std::byte* base) { return reinterpret_cast<TokenValue*>(base + top_begin); };
+  for (int64_t first = 0; first < n; first += options_.head_chunk_rows) {
+    const int64_t R = std::min<int64_t>(n - first, options_.head_chunk_rows);
+    const View<float, 2> logits =
+        logits_(staging_.view(rows).rows(first, R),
+                std::span(logit_rows_).subspan(static_cast<size_t>(first), static_cast<size_t>(R)));
+    kernels::score_tokens({answers_.as<float>() + first, {R}},
+                          {top_of(answers_.as()) + first * n_top, {R, n_top}}, logits,
+                          staging_.view(tokens).rows(first, R), stream_);
+  }
+  cuda_check(
+      cudaMemcpyAsync(answers_host_.data(), answers_.as(), bytes, cudaMemcpyDeviceToHost, stream_));
+  cuda_check(cudaStreamSynchronize(stream_));
+  const auto* got = reinterpret_cast<const float*>(answers_host_.data());
+  const TokenValue* top = top_of(answers_host_.data());
+  for (size_t i = 0; i < jobs.size(); ++i, top += n_top) {
+    results[i].logprob = got[i];
+    results[i].top.clear();
+    for (int32_t t = 0; t < std::min<int64_t>(jobs[i].n_top, V_); ++t)
+      results[i].top.push_back({top[t].token, top[t].value});
   }
 }
 

@@ -15,9 +15,8 @@
 namespace pf {
 
 // The accept rule and known tokens' scores on the device, over the logit rows of the last forward
-// pass. accept() sends what the rules read in one copy, launches, and waits once for one copy of
-// what they said, however many chunks of rows the head's room makes of it (head_chunks.h); score()
-// does for each chunk.
+// pass. accept() and score() send what the kernels read in one copy, launch, and wait once for one
+// copy of what they said, however many chunks of rows the head's room makes of it (head_chunks.h).
 class CudaJudge {
  public:
   // Logits float [n, V] of logit rows of the last pass, until it is asked again: the rows lie on

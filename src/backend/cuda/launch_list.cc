@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/head_chunks.h"
+#include "backend/cuda/head_passes.h"
 #include "backend/cuda/int4_shape.h"
 #include "backend/cuda/shard.h"
 #include "backend/draft_levels.h"
@@ -12,7 +13,7 @@ namespace pf {
 using namespace kernels;
 
 LaunchList::LaunchList(const Model& model, const Model* embedding_of, const CudaOptions& o,
-                       int32_t n_multiprocessors)
+                       const Multiprocessors& multiprocessors)
     : shard_(o.n_devices > 1 ? std::make_unique<Model>(shard_shapes(model, {0, o.n_devices}))
                              : nullptr),
       model_(shard_ ? *shard_ : model),
@@ -20,7 +21,7 @@ LaunchList::LaunchList(const Model& model, const Model* embedding_of, const Cuda
       head_group_(head_int4_group(model_, embedding_of)),
       m_(shape_of(model_, embedding_of)),
       options_(o),
-      n_thread_blocks_(n_attention_blocks(m_.D, o.int8_kv, n_multiprocessors)),
+      n_thread_blocks_(n_attention_blocks(m_.D, o.int8_kv, multiprocessors)),
       plan_({static_cast<int32_t>(m_.H), static_cast<int32_t>(m_.G), o.block_tokens,
              static_cast<int32_t>(model.config.sliding_window), n_attention_parts(o),
              n_thread_blocks_}) {
@@ -164,6 +165,37 @@ void LaunchList::list(int32_t, int64_t, int64_t n) {
   head(n);
   add(slice_cost(n, m_.head_rows, top_n()));
   add(merge_cost(n, m_.head_rows, top_n()));
+}
+
+void LaunchList::propose_heads(const Model& heads, int64_t n_jobs, int32_t n_levels) {
+  heads_ = &heads;
+  for (int64_t first = 0; first < n_jobs; first += T_) {
+    T_ = std::min<int64_t>(options_.head_chunk_rows, n_jobs - first);
+    issue_heads(*this, n_levels);
+  }
+}
+
+void LaunchList::gather_states() {
+  ++n_copies_;
+  add(gather_rows_cost(T_, m_.E, 2, 2));
+}
+int32_t LaunchList::n_head_blocks(int32_t h) const {
+  return static_cast<int32_t>(heads_->medusa[static_cast<size_t>(h)].blocks.size());
+}
+LaunchCost LaunchList::head_product(const Tensor& w) const {
+  return product(T_, {&w}, heads_->config.int4_group, {.written = 4 * T_ * w.rows()});
+}
+void LaunchList::run_head_block(int32_t h, int32_t b) {
+  const MedusaHead& head = heads_->medusa[static_cast<size_t>(h)];
+  add(head_product(head.blocks[static_cast<size_t>(b)].w));
+  add(residual_silu_cost(T_, m_.E));
+}
+void LaunchList::list_head(int32_t h) {
+  const Tensor& out = heads_->medusa[static_cast<size_t>(h)].out;
+  const int64_t V = out.rows(), listed = std::min<int64_t>(options_.draft_top_n, V);
+  add(head_product(out));
+  add(slice_cost(T_, V, listed));
+  add(merge_cost(T_, V, listed));
 }
 
 void LaunchList::grow(int32_t, int64_t n) { add(grow_trees_cost(n, 1, top_n())); }

@@ -10,6 +10,7 @@
 #include "backend/cuda/passes.h"
 #include "backend/footprint.h"
 #include "batch/batch.h"
+#include "kernels/attention_blocks.h"
 #include "kernels/costs.h"
 
 namespace pf {
@@ -24,7 +25,7 @@ class LaunchList {
   // A Model of shapes will do; it and its target outlive the list. No head over hidden states, and
   // what a target does for one is left out.
   LaunchList(const Model& model, const Model* embedding_of, const CudaOptions& options,
-             int32_t n_multiprocessors);
+             const kernels::Multiprocessors& multiprocessors);
 
   void clear();
   // As Backend::forward of the batch; the first n_layers; 0: all.
@@ -33,6 +34,9 @@ class LaunchList {
   void accept(const Batch& batch);
   // As Backend::propose, chains only. Of a job, its tokens' number, place and length are looked at.
   void propose(std::span<const ProposeJob> jobs, int64_t n_layers = 0);
+  // As Backend::propose of heads for each position to come over states of this list's model, in the
+  // numbers of its options: of n_jobs sequences, each asking the first n_levels.
+  void propose_heads(const Model& heads, int64_t n_jobs, int32_t n_levels);
 
   const std::vector<kernels::LaunchCost>& launches() const { return launches_; }
   // By launch: whether it is a graph's node, behind the first steps of its shape.
@@ -64,6 +68,12 @@ class LaunchList {
   void list(int32_t depth, int64_t first, int64_t n);
   void grow(int32_t depth, int64_t n);
 
+  // And of head_passes.h; fetch() is above.
+  void gather_states();
+  int32_t n_head_blocks(int32_t h) const;
+  void run_head_block(int32_t h, int32_t b);
+  void list_head(int32_t h);
+
  private:
   using Tensors = std::initializer_list<const Tensor*>;
   void add(const kernels::LaunchCost& cost) {
@@ -76,6 +86,7 @@ class LaunchList {
   kernels::LaunchCost product(int64_t T, Tensors tensors, kernels::OutputBytes out) const;
   kernels::LaunchCost product(int64_t T, Tensors tensors, int int4_group,
                               kernels::OutputBytes out) const;
+  kernels::LaunchCost head_product(const Tensor& w) const;
   void head(int64_t n);
   void exchange(int64_t floats) {
     ++n_exchanges_;
@@ -95,6 +106,7 @@ class LaunchList {
   std::vector<kernels::LaunchCost> attention_;  // of one layer
   int64_t T_ = 0, R_ = 0;                       // of the present pass
   int64_t n_layers_ = 0;                        // of a draft
+  const Model* heads_ = nullptr;                // of propose_heads()
   DraftJobs jobs_;
   Batch batch_;
   std::vector<HiddenRef> hidden_;

@@ -22,11 +22,6 @@ inline bool has_library(const CudaOptions& o) {
 // Whether q, k and v are turned and stored by a kernel of their own (kernels/rope_kv_write.h).
 inline bool keeps_qkv(const CudaOptions& o) { return o.int8_kv || has_library(o); }
 
-// Blocks of threads that attention runs with (kernels/attention.h).
-inline int32_t n_attention_blocks(int64_t head_width, bool int8_kv, int32_t n_multiprocessors) {
-  return (head_width == 64 && !int8_kv ? 3 : 2) * n_multiprocessors;
-}
-
 // Bytes of a key or value of one head as it is stored: numbers, and a scale behind int8.
 inline int64_t kv_row_bytes(int64_t head_width, bool int8_kv) {
   return int8_kv ? head_width + 4 : 2 * head_width;
