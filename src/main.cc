@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cli/arguments.h"
+#include "cli/close_output.h"
 #include "cli/commands.h"
 #include "cli/version.h"
 
@@ -19,9 +20,7 @@ int say_usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return pf::kUsage;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   CLI::App app("Pilotfish: a language model server with lossless speculative decoding",
                "pilotfish");
   app.set_version_flag("--version", pf::version_text());
@@ -41,3 +40,7 @@ int main(int argc, char** argv) {
     return pf::kFault;
   }
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return pf::close_output("pilotfish", run_program(argc, argv)); }
