@@ -1,9 +1,14 @@
 #include <cstdio>
 
 #include "bench/commands.h"
+#include "cli/close_output.h"
+#include "cli/version.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run_program(int argc, char** argv) {
   CLI::App app("Measures Pilotfish beside the machine it runs on", "pilotfish-bench");
+  app.set_version_flag("--version", pf::version_text("pilotfish-bench"));
   app.require_subcommand(1);
   app.footer(
       "Every figure is a ratio in one run: probe and subject alternate, pairs beside which the "
@@ -30,4 +35,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "pilotfish-bench: fault: %s\n", error.what());
     return pf::kBenchFault;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return pf::close_output("pilotfish-bench", run_program(argc, argv));
 }

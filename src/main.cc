@@ -4,6 +4,7 @@
 
 #include "base/lost_bytes.h"
 #include "cli/arguments.h"
+#include "cli/close_output.h"
 #include "cli/commands.h"
 #include "cli/last_words.h"
 #include "cli/version.h"
@@ -21,9 +22,7 @@ int say_usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return pf::kUsage;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   pf::on_lost_bytes(pf::die_of_lost_bytes);
   CLI::App app("Pilotfish: a language model server with lossless speculative decoding",
                "pilotfish");
@@ -44,3 +43,7 @@ int main(int argc, char** argv) {
     return pf::kFault;
   }
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return pf::close_output("pilotfish", run_program(argc, argv)); }

@@ -4,8 +4,9 @@
 
 namespace pf {
 
-std::string version();       // 0.1.0
-std::string commit();        // as git names it; "unknown" outside of a clone
-std::string version_text();  // of --version: version, commit, compiler and flags
+std::string version();  // 0.1.0
+std::string commit();   // as git names it; "unknown" outside of a clone
+// Of --version: program, version, commit, compiler and flags.
+std::string version_text(const std::string& program = "pilotfish");
 
 }  // namespace pf

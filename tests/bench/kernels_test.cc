@@ -42,6 +42,19 @@ class BenchProgram : public testing::Test {
   std::string folder_;
 };
 
+// A full disk was reported as success.
+TEST_F(BenchProgram, WhatCannotBeWrittenIsAFailure) {
+  for (const std::string command :
+       {"--help", "--version", "serve --help", "kernels --quick --model tiny --part rows --m 1"}) {
+    int status = std::system(
+        (std::string(PF_BENCH_PROGRAM) + " " + command + " >/dev/full 2>" + in("out")).c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 2) << command;
+    EXPECT_NE(said().find("pilotfish-bench: standard output cannot be written: No space left"),
+              std::string::npos)
+        << command << ": " << said();
+  }
+}
+
 TEST_F(BenchProgram, QuickKernelsLeaveACompleteJson) {
   ASSERT_EQ(
       bench("kernels --quick --model tiny --threads 1,2 --json " + in("j") + " --html " + in("h"),
