@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/compare_stats.h"
 #include "cli/config.h"
@@ -323,15 +324,15 @@ void declare_compare(CLI::App* app, Run* run) {
   command->add_option("--prompt-file", o->prompt_file, "Prompts, one a line")
       ->type_name("FILE")
       ->group("Comparison");
-  command->add_option("--max-new-tokens", o->n_new_tokens, "Tokens of every answer")
+  command->add_option("--max-new-tokens", o->n_new_tokens, "Tokens of every answer [64]")
       ->type_name("N")
-      ->check(CLI::Range(8, 4096))
-      ->capture_default_str()
+      ->check(whole_number(8, 4096))
       ->group("Comparison");
-  command->add_option("--positions", o->n_shown, "Positions to show, with the top 5 of both models")
+  command
+      ->add_option("--positions", o->n_shown,
+                   "Positions to show, with the top 5 of both models [8]")
       ->type_name("N")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str()
+      ->check(whole_number(0, 1'000'000))
       ->group("Comparison");
   command->add_option("--json", o->json, "Also write the figures and goals to a file")
       ->type_name("FILE")

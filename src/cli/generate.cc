@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/generate_request.h"
@@ -113,7 +114,7 @@ void declare_generate(CLI::App* app, Run* run) {
   // Not as an option of std::optional, which CLI11 leaves unset for an empty text.
   auto add = [&]<class T>(const char* name, std::optional<T>& field, const char* help,
                           const char* values) {
-    command
+    return command
         ->add_option_function<T>(
             name, [&field](const T& value) { field = value; }, help)
         ->type_name(values)
@@ -128,11 +129,12 @@ void declare_generate(CLI::App* app, Run* run) {
   add("--predicted-file", o->predicted_file,
       "What the answer may be much like; drafted where it fits, so an edit comes faster", "FILE");
   flag("--chat", o->chat, "Put the prompt into the model's chat template as the user's message");
-  add("--max-new-tokens", o->max_new_tokens, "Most tokens of the answer [the model's, or 256]",
-      "N");
-  add("--temperature", o->temperature, "0: greedy [the model's, or 0]", "X");
-  add("--top-k", o->top_k, "0: off [the model's, or 0]", "N");
-  add("--top-p", o->top_p, "1: off [the model's, or 1]", "X");
+  add("--max-new-tokens", o->max_new_tokens, "Most tokens of the answer [the model's, or 256]", "N")
+      ->check(whole_number(1, UINT32_MAX));
+  add("--temperature", o->temperature, "0: greedy [the model's, or 0]", "X")
+      ->check(real_number(0, 100));
+  add("--top-k", o->top_k, "0: off [the model's, or 0]", "N")->check(whole_number(-1, INT32_MAX));
+  add("--top-p", o->top_p, "1: off [the model's, or 1]", "X")->check(real_number(0, 1, true));
   command->add_option("--stop", o->stop, "End the answer before this text; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false)
