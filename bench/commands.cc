@@ -1,6 +1,7 @@
 #include "bench/commands.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "bench/serve.h"
 #include "bench/speculation.h"
 #include "bench/way.h"
+#include "cli/checks.h"
 #include "cli/parse_value.h"
 
 namespace pf {
@@ -36,7 +38,8 @@ void Output::declare(CLI::App* command) {
   command->add_option("--json", json, "Write all figures and goals as JSON")
       ->type_name("FILE")
       ->group("Output");
-  command->add_flag("--strict", strict, "Exit with 1 when a goal is missed")->group("Output");
+  command->add_flag("--strict", strict, "Exit with 1 when a goal is missed, or a request fails")
+      ->group("Output");
 }
 
 Status Output::check() const { return check_output("--json", json); }
@@ -77,7 +80,7 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
   command->add_option("--threads", o->kernels.threads, "[1 and the CPUs]")
       ->delimiter(',')
       ->type_name("N,N")
-      ->check(CLI::Range(1, 1024).description(""));
+      ->check(whole_number(1, 1024));
   command
       ->add_option(
           "--part", o->kernels.parts,
@@ -91,13 +94,13 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
   command->add_option("--m", o->kernels.rows, "Rows, or sequences, of a step [1..16 and 512]")
       ->delimiter(',')
       ->type_name("N,N")
-      ->check(CLI::Range(1, 512).description(""));
+      ->check(whole_number(1, 512));
   command->add_option("--rounds", o->kernels.protocol.n_rounds, "Steady pairs of each figure [30]")
       ->type_name("N")
-      ->check(CLI::Range(1, 100000).description(""));
+      ->check(whole_number(1, 100000));
   command->add_option("--slice-ms", o->slice_ms, "Of one probe or subject [10]")
       ->type_name("MS")
-      ->check(CLI::Range(0.1, 100.0).description(""));
+      ->check(real_number(0.1, 100));
   CLI::Option* quick = command->add_flag(
       "--quick", o->kernels.quick, "Does it all run? Few and short rounds, small probes and sizes");
   o->output.declare(command);
@@ -118,6 +121,9 @@ void declare_kernels(CLI::App* app, BenchRun* run) {
       }
       if (Status s = o->output.check(); !s.ok()) return refuse(s);
       if (Status s = check_output("--html", o->html); !s.ok()) return refuse(s);
+      if (!o->html.empty() && !k.parts.empty() &&
+          std::find(k.parts.begin(), k.parts.end(), "length") == k.parts.end())
+        return refuse(invalid("--html shows the choice of draft length: it needs --part length"));
       Result<Report> report = bench_kernels(k);
       if (report.ok()) {
         const Json all = report->json();
@@ -147,7 +153,7 @@ void declare_decode(CLI::App* app, BenchRun* run) {
     command->add_option(name, field, help)
         ->delimiter(',')
         ->type_name("N,N")
-        ->check(CLI::Range(least, most).description(""));
+        ->check(whole_number(least, most));
   };
   command->add_option("--model", d.model, std::string(kModelHelp) + " [smollm2-135m]")
       ->type_name("PATH");
@@ -159,12 +165,11 @@ void declare_decode(CLI::App* app, BenchRun* run) {
   numbers("--threads", d.threads, "[1 and the CPUs]", 1, 1024);
   numbers("--sequences", d.batches, "Answered together [1,8,32]", 1, 512);
   numbers("--k", d.ks, "Tokens drafted per step [0,4]", 0, 16);
-  command->add_option("--prompt-tokens", d.n_prompt, "[64]")
-      ->check(CLI::Range(2, 100000).description(""));
+  command->add_option("--prompt-tokens", d.n_prompt, "[64]")->check(whole_number(2, 100000));
   command->add_option("--tokens", d.n_tokens, "Of each answer [16]")
-      ->check(CLI::Range(2, 100000).description(""));
+      ->check(whole_number(2, 100000));
   command->add_option("--rounds", d.protocol.n_rounds, "Steady pairs of each figure [15]")
-      ->check(CLI::Range(1, 100000).description(""));
+      ->check(whole_number(1, 100000));
   command->add_flag("--quick", o->quick, "Does it all run? Two rounds beside a small probe");
   o->output.declare(command);
   command->callback([o, run] {
@@ -195,7 +200,7 @@ void declare_speculation(CLI::App* app, BenchRun* run) {
   command->add_option("--head", s.head, "Of \"eagle\" [models/drafts/smollm2-eagle]");
   command->add_option("--medusa", s.medusa, "Of \"medusa\": a folder of heads [random ones]");
   command->add_option("--draft-layers", s.draft_layers, "Of \"early-exit\" [8]")
-      ->check(CLI::Range(1, 1024).description(""));
+      ->check(whole_number(1, 1024));
   command
       ->add_option(
           "--drafters", s.drafters,
@@ -206,23 +211,22 @@ void declare_speculation(CLI::App* app, BenchRun* run) {
   CLI::Option* ks =
       command->add_option("--k", s.ks, "Tokens drafted per round; -1: as the server chooses [4,-1]")
           ->delimiter(',')
-          ->check(CLI::Range(-1, 16).description(""));
+          ->check(whole_number(-1, 16));
   command->add_option("--prompts-file", s.prompts_file,
                       "JSON: lists of prompts by kind [bench/prompts/speculation.json]");
   command->add_option("--kinds", s.kinds, "Only these [all]");
   CLI::Option* prompts =
       command->add_option("--prompts", s.n_prompts, "Of each kind [20; a sweep: 3]")
-          ->check(CLI::Range(1, 100000).description(""));
+          ->check(whole_number(1, 100000));
   CLI::Option* tokens =
       command->add_option("--max-tokens", s.max_tokens, "Of an answer [128; a sweep: 64]")
-          ->check(CLI::Range(2, 512).description(""));
+          ->check(whole_number(2, 512));
   command->add_option("--temperature", s.temperature, "> 0: with a seed [0]")
-      ->check(CLI::Range(0.0, 100.0).description(""));
+      ->check(real_number(0, 100));
   command->add_option("--dtype", s.dtype, "Of the model [bf16]")
       ->type_name("{bf16,int8,int4}")
       ->check(CLI::IsMember({"bf16", "int8", "int4"}).description(""));
-  command->add_option("--threads", s.threads, "[the CPUs]")
-      ->check(CLI::Range(1, 1024).description(""));
+  command->add_option("--threads", s.threads, "[the CPUs]")->check(whole_number(1, 1024));
   command->add_flag("--sweep", s.sweep,
                     "Draft lengths 1..16, beside what the industry claims of an A100 and what the "
                     "roofline of one says of that");
@@ -272,19 +276,25 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
   command->add_option("--prompts-file", s.prompts_file, "One prompt a line")->type_name("FILE");
   command->add_option("--sonnet-file", s.sonnet_file, "Of sonnet [bench/prompts/sonnet.txt]")
       ->type_name("FILE");
-  command->add_option("--num-prompts", s.num_prompts, "[100]");
-  command->add_option("--max-concurrency", s.max_concurrency, "0: no limit [0]");
-  command->add_option("--request-rate", s.request_rate, "Per second; 0: all at once [0]");
+  command->add_option("--num-prompts", s.num_prompts, "[100]")->check(whole_number(1, INT32_MAX));
+  command->add_option("--max-concurrency", s.max_concurrency, "0: no limit [0]")
+      ->check(whole_number(0, INT32_MAX));
+  command->add_option("--request-rate", s.request_rate, "Per second; 0: all at once [0]")
+      ->check(real_number(0));
   command->add_option("--ramp", s.ramp, "Requests per second that grow over the load, as in 1:20")
       ->type_name("FROM:TO");
-  command->add_option("--burstiness", s.burstiness, "1: Poisson; below: bursts; above: even [1]");
-  command->add_option("--input-len", s.input_len, "Prompt tokens [256]");
-  command->add_option("--output-len", s.output_len, "Answer tokens [128]");
+  command->add_option("--burstiness", s.burstiness, "1: Poisson; below: bursts; above: even [1]")
+      ->check(real_number(0, INFINITY, true));
+  command->add_option("--input-len", s.input_len, "Prompt tokens [256]")
+      ->check(whole_number(1, INT32_MAX));
+  command->add_option("--output-len", s.output_len, "Answer tokens [128]")
+      ->check(whole_number(1, INT32_MAX));
   command->add_option("--prefix-len", s.prefix_len, "Of prefix-repetition [256] and sonnet [200]")
-      ->check(CLI::Range(0, 1 << 20).description(""));
+      ->check(whole_number(0, 1 << 20));
   command->add_option("--num-prefixes", s.n_prefixes, "Of prefix-repetition [4]")
-      ->check(CLI::Range(1, 1 << 20).description(""));
-  command->add_option("--cancel-rate", s.cancel_rate, "Part that is cancelled half-way [0]");
+      ->check(whole_number(1, 1 << 20));
+  command->add_option("--cancel-rate", s.cancel_rate, "Part that is cancelled half-way [0]")
+      ->check(real_number(0, 1));
   one_of("--speculation", s.speculation, {"server", "off"}, "[server]");
   command->add_option("--goodput", s.goodput,
                       "\"ttft:500 tpot:30 e2el:9000\" in ms, mlperf-8b-server or "
@@ -295,11 +305,13 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
       ->expected(0, 1)
       ->default_str("5")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000).description(""));
+      ->check(whole_number(1, 1000));
   command->add_option("--cost-per-hour", s.cost_per_hour, "Of the machine: cost per million")
       ->type_name("USD")
-      ->check(CLI::PositiveNumber.description(""));
-  command->add_option("--seed", s.seed, "[1]");
+      ->check(real_number(0, INFINITY, true));
+  command->add_option("--seed", s.seed, "[1]")
+      ->check(CLI::Validator([](std::string& text) { return parse_seed(text).status().message(); },
+                             ""));
   o->output.declare(command);
   command->add_option("--save-result", o->output.json, "As --json")
       ->type_name("FILE")
@@ -311,7 +323,12 @@ void declare_serve_load(CLI::App* app, BenchRun* run) {
     *run = [o] {
       Status s = o->output.check();
       if (s.ok()) s = check_output("--html", o->serve.html);
-      return s.ok() ? o->output.finish(bench_serve(o->serve)) : refuse(s);
+      if (!s.ok()) return refuse(s);
+      const Result<Report> report = bench_serve(o->serve);
+      const int code = o->output.finish(report);
+      return report.ok() && code == kDone && load_failed(report->json(), o->output.strict)
+                 ? kGoalMissed
+                 : code;
     };
   });
 }
@@ -328,9 +345,8 @@ void declare_worker(CLI::App* app, BenchRun* run) {
   command->add_option("--speculation", o->speculation, "As the server's [auto]")
       ->type_name("NAME,NAME");
   command->add_option("--num-speculative-tokens", o->num_speculative_tokens, "As the server's [5]")
-      ->check(CLI::Range(0, 16).description(""));
-  command->add_option("--threads", o->threads, "[the CPUs]")
-      ->check(CLI::Range(1, 1024).description(""));
+      ->check(whole_number(0, 16));
+  command->add_option("--threads", o->threads, "[the CPUs]")->check(whole_number(1, 1024));
   command->callback([o, run] {
     *run = [o] {
       Status s = run_worker(*o);

@@ -2,6 +2,7 @@
 
 #include "bench/commands.h"
 #include "cli/close_output.h"
+#include "cli/usage_error.h"
 #include "cli/version.h"
 
 namespace {
@@ -11,10 +12,11 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", pf::version_text("pilotfish-bench"));
   app.require_subcommand(1);
   app.footer(
-      "Every figure is a ratio in one run: probe and subject alternate, pairs beside which the "
-      "probe\n"
-      "moved by more than 10 % are dropped and counted.\n"
-      "Exit codes: 0 done, 1 a goal was missed (--strict), 2 usage or file, 70 a fault.");
+      "kernels, decode and speculation give ratios in one run: probe and subject alternate, pairs\n"
+      "beside which the probe moved by more than 10 % are dropped and counted. serve gives what a\n"
+      "client saw, in seconds and per second; a ratio of two such loads with --compare.\n"
+      "Exit codes: 0 done, 1 a goal was missed or a request failed (both with --strict), or all\n"
+      "requests failed, 2 usage or file, 70 a fault.");
   pf::BenchRun run;
   pf::declare_kernels(&app, &run);
   pf::declare_decode(&app, &run);
@@ -27,9 +29,7 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    std::string what = error.what();
-    std::fprintf(stderr, "pilotfish-bench: %s; see pilotfish-bench --help\n",
-                 what.substr(0, what.find('\n')).c_str());
+    std::fprintf(stderr, "%s\n", pf::usage_line(app, error, argc > 1 ? argv[1] : "").c_str());
     return pf::kBadUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "pilotfish-bench: fault: %s\n", error.what());

@@ -101,7 +101,7 @@ std::string Report::table() const {
     lines.push_back({{"goal", g.id},
                      {"value", or_null(g.value)},
                      {"asked", (g.at_least ? ">= " : "<= ") + cell_of(g.goal)},
-                     {"met", g.pass()},
+                     {"met", std::isnan(g.value) ? Json() : Json(g.pass())},
                      {"what", g.name}});
   return out + "\ngoals\n" + table_of(lines);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -215,11 +216,60 @@ void describe(const ServeOptions& o, const wire::ModelInfo& model, Json* head) {
   (*head)["speculation"] = o.speculation;
 }
 
+// What is asked for and cannot be is refused; a scenario's own prompt is cut to what the context
+// holds beside the answer, aloud.
+Status fit_lengths(const ServeOptions& asked, const wire::ModelInfo& model, ServeOptions* o,
+                   Json* head) {
+  const int64_t context = model.max_context();
+  const int64_t room = context - o->output_len;
+  const std::string holds = "the server's context holds " + std::to_string(context) + " tokens";
+  if (room < 1)
+    return invalid("--output-len " + std::to_string(o->output_len) + ": " + holds +
+                   ", prompt and answer together; ask for less");
+  (*head)["output_len"] = o->output_len;
+  if (o->dataset == "prompts-file") return {};
+  (*head)["input_len_asked"] = o->input_len;
+  if (o->input_len > room && (asked.input_len >= 0 || o->scenario == "custom"))
+    return invalid("--input-len " + std::to_string(o->input_len) + " and --output-len " +
+                   std::to_string(o->output_len) + ": " + holds + "; ask for less");
+  if (o->input_len > room) {
+    std::fprintf(stderr,
+                 "pilotfish-bench: warning: scenario %s asks for prompts of %d tokens, but %s: "
+                 "those of %lld are sent\n",
+                 o->scenario.c_str(), o->input_len, holds.c_str(), static_cast<long long>(room));
+    o->input_len = static_cast<int>(room);
+  }
+  (*head)["input_len"] = o->input_len;
+  return {};
+}
+
+// Answers that ended before the tokens that were asked for: nothing else ends one here.
+int64_t n_cut(const ServeOptions& o, const LoadRun& run) {
+  return std::count_if(run.records.begin(), run.records.end(), [&](const RequestRecord& r) {
+    return r.outcome == RequestRecord::Outcome::kCompleted && r.n_tokens < o.output_len;
+  });
+}
+
+void warn_of(const Json& figures, size_t n_requests) {
+  const auto failed = figures.at("failed").get<int64_t>(),
+             cut = figures.at("cut_answers").get<int64_t>();
+  if (failed > 0)
+    std::fprintf(stderr, "pilotfish-bench: warning: %lld of %zu requests failed, the first: %s\n",
+                 static_cast<long long>(failed), n_requests,
+                 figures.at("first_error").get<std::string>().c_str());
+  if (cut > 0)
+    std::fprintf(stderr,
+                 "pilotfish-bench: warning: %lld answers have fewer tokens than --output-len: the "
+                 "server's limits cut them\n",
+                 static_cast<long long>(cut));
+}
+
 Json figures_of(const ServeOptions& o, const LoadRun& run, const Slo& slo) {
   Json figures = serve_figures(run.records, run.duration_s, slo);
   if (o.cost_per_hour > 0) figures.update(cost_figures(figures, o.cost_per_hour));
   auto failed = std::find_if(run.records.begin(), run.records.end(),
                              [](const RequestRecord& r) { return !r.error.empty(); });
+  figures["cut_answers"] = n_cut(o, run);
   figures["first_error"] = failed == run.records.end() ? Json() : Json(failed->error);
   return figures;
 }
@@ -246,19 +296,25 @@ Result<Report> bench_serve(const ServeOptions& asked) {
   if (!lines.ok()) return lines.status();
   Report report("serve");
   describe(o, model, &report.head());
+  if (Status s = fit_lengths(asked, model, &o, &report.head()); !s.ok()) return s;
   LoadRun run;
   std::vector<Json> loads;
+  int64_t n_failed = 0;
   int n_loads = o.compare > 0 ? 2 * o.compare + 1 : 1;
   for (int i = 0; i < n_loads; ++i) {
     bool speculation = o.compare > 0 ? i % 2 == 1 : o.speculation != "off";
     LoadRun sent = send_all(o, stub.get(), ServePrompts(o, model, *lines, i), speculation);
     loads.push_back(figures_of(o, sent, *slo));
+    warn_of(loads.back(), sent.records.size());
+    n_failed += loads.back().at("failed").get<int64_t>();
     if (speculation || n_loads == 1) run = std::move(sent);
   }
   Json figures = figures_of(o, run, *slo);
   for (const auto& [key, value] : figures.items()) report.head()[key] = value;
-  if (o.compare > 0)
+  if (o.compare > 0) {
+    report.head()["failed_in_all_loads"] = n_failed;
     for (Json& line : compare_lines(loads)) report.add("speculation on over off", std::move(line));
+  }
   if (!o.ramp.empty())
     for (Json& line : ramp_lines(run.records)) report.add("ramp", std::move(line));
   if (Status s = write_serve_page(o.html, report.head(), run.records); !s.ok()) return s;

@@ -33,9 +33,10 @@ struct ServeOptions {
 };
 
 // Sends it all and waits for the last answer. Errors: no server, a flag that makes no sense, no
-// prompts. A request that fails is counted and its first reason is in the report. To compare, the
-// same load is sent without and with speculation in turns; the figures are then the last one's
-// with.
+// prompts, lengths that the server's context does not hold (a scenario's own prompt is cut to it:
+// "input_len" beside "input_len_asked"). A request that fails is counted and its first reason is in
+// the report. To compare, the same load is sent without and with speculation in turns; the figures
+// are then the last one's with.
 Result<Report> bench_serve(const ServeOptions& options);
 
 }  // namespace pf

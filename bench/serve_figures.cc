@@ -11,6 +11,10 @@ namespace {
 
 // As numpy's mean, median, std (of the population) and percentile.
 void add_spread(const std::string& name, const std::vector<double>& ms, Json* out) {
+  if (ms.empty()) {
+    for (const char* figure : {"mean_", "median_", "std_", "p99_"}) (*out)[figure + name] = Json();
+    return;
+  }
   double mean = 0, squares = 0;
   for (double x : ms) mean += x / static_cast<double>(ms.size());
   for (double x : ms) squares += (x - mean) * (x - mean) / static_cast<double>(ms.size());
@@ -132,14 +136,17 @@ std::vector<Json> ramp_lines(std::span<const RequestRecord> records) {
     auto per_s = [](size_t n, double s) {
       return s > 0 ? Json(static_cast<double>(n) / s) : Json();
     };
+    auto quantile = [](const std::vector<double>& ms, double q) {
+      return ms.empty() ? Json() : Json(quantile_of(ms, q));
+    };
     size_t next = std::min(end, records.size() - 1);
     lines.push_back({{"requests", std::to_string(begin + 1) + "-" + std::to_string(end)},
                      {"asked/s", per_s(next - begin, records[next].due_s - records[begin].due_s)},
                      {"completed/s", per_s(e2el.size(), last - records[begin].due_s)},
                      {"completed", e2el.size()},
-                     {"median ttft ms", quantile_of(ttft, 0.5)},
-                     {"median tpot ms", quantile_of(tpot, 0.5)},
-                     {"p99 e2el ms", quantile_of(e2el, 0.99)}});
+                     {"median ttft ms", quantile(ttft, 0.5)},
+                     {"median tpot ms", quantile(tpot, 0.5)},
+                     {"p99 e2el ms", quantile(e2el, 0.99)}});
   }
   return lines;
 }
@@ -152,6 +159,12 @@ Json cost_figures(const Json& figures, double usd_per_hour) {
           {"cost_per_million_requests", per_million(figures.at("completed"))},
           {"cost_per_million_output_tokens", per_million(n_out)},
           {"cost_per_million_tokens", per_million(n_in + n_out)}};
+}
+
+bool load_failed(const Json& figures, bool strict) {
+  auto count = [&](const char* key) { return figures.value(key, int64_t{0}); };
+  const int64_t failed = count("failed") + count("failed_in_all_loads");
+  return failed > 0 && (strict || count("completed") + count("cancelled") == 0);
 }
 
 Json serve_figures(std::span<const RequestRecord> records, double duration_s, const Slo& slo) {
@@ -173,7 +186,9 @@ Json serve_figures(std::span<const RequestRecord> records, double duration_s, co
     for (size_t i = 1; i < r.message_s.size(); ++i)
       itl.push_back(1e3 * (r.message_s[i] - r.message_s[i - 1]));
   }
-  auto per_s = [&](int64_t n) { return duration_s > 0 ? static_cast<double>(n) / duration_s : 0; };
+  auto per_s = [&](int64_t n) {
+    return duration_s > 0 && completed > 0 ? Json(static_cast<double>(n) / duration_s) : Json();
+  };
   Json out = {{"duration", duration_s},
               {"completed", completed},
               {"failed", failed},
@@ -182,7 +197,7 @@ Json serve_figures(std::span<const RequestRecord> records, double duration_s, co
               {"total_output_tokens", n_out},
               {"total_messages", n_messages},
               {"request_throughput", per_s(completed)},
-              {"request_goodput", slo.any() ? Json(per_s(good)) : Json()},
+              {"request_goodput", slo.any() ? per_s(good) : Json()},
               {"output_throughput", per_s(n_out)},
               {"total_token_throughput", per_s(n_in + n_out)}};
   add_spread("ttft_ms", ttft, &out);

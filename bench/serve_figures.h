@@ -57,6 +57,10 @@ Result<Ramp> ramp_of(const std::string& text);  // "FROM:TO", both above 0
 // Ten parts of a ramp, or fewer, in the order of the requests: asked and reached rates, latencies.
 std::vector<Json> ramp_lines(std::span<const RequestRecord> records);
 
+// Whether a load says nothing: no request was answered, or, if `strict`, one failed. Of the figures
+// of serve_figures, and of "failed_in_all_loads" where several were sent.
+bool load_failed(const Json& figures, bool strict);
+
 // USD per million requests, output tokens and all tokens, for a machine of so much an hour; null
 // where there were none.
 Json cost_figures(const Json& figures, double usd_per_hour);
@@ -64,6 +68,7 @@ Json cost_figures(const Json& figures, double usd_per_hour);
 // The keys of `vllm bench serve`, and client_queue_ms beside them: mean, median, std and p99 of
 // ttft, tpot, itl (between messages) and e2el over completed requests, throughput, goodput; and
 // what came of drafts (null where nobody drafted).
+// Figures of what did not happen are null: those of answers where none came.
 Json serve_figures(std::span<const RequestRecord> records, double duration_s, const Slo& slo);
 
 }  // namespace pf

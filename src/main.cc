@@ -1,26 +1,14 @@
 #include <cstdio>
-#include <cstring>
-#include <string>
 
 #include "base/lost_bytes.h"
 #include "cli/arguments.h"
 #include "cli/close_output.h"
 #include "cli/commands.h"
 #include "cli/last_words.h"
+#include "cli/usage_error.h"
 #include "cli/version.h"
 
 namespace {
-
-// CLI11's words may run over several lines; the first says what is wrong.
-int say_usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  std::string what = error.what();
-  what = what.substr(0, what.find('\n'));
-  std::string command;
-  for (const CLI::App* sub : app.get_subcommands()) command = " " + sub->get_name();
-  std::fprintf(stderr, "pilotfish%s: %s; see pilotfish%s --help\n", command.c_str(), what.c_str(),
-               command.c_str());
-  return pf::kUsage;
-}
 
 int run_program(int argc, char** argv) {
   pf::on_lost_bytes(pf::die_of_lost_bytes);
@@ -28,7 +16,9 @@ int run_program(int argc, char** argv) {
                "pilotfish");
   app.set_version_flag("--version", pf::version_text());
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done, 1 a check said no, 2 usage, configuration or file, 70 a fault.");
+  app.footer(
+      "Exit codes: 0 done, 1 a check said no, 2 usage, configuration, file or a plan that does not "
+      "fit, 70 a fault.");
   pf::Run run;
   pf::declare_all(&app, &run);
   try {
@@ -37,7 +27,8 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    return say_usage_error(app, error);
+    std::fprintf(stderr, "%s\n", pf::usage_line(app, error, argc > 1 ? argv[1] : "").c_str());
+    return pf::kUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "pilotfish: fault: %s\n", error.what());
     return pf::kFault;

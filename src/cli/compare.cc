@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/compare_stats.h"
 #include "cli/config.h"
@@ -18,6 +19,7 @@
 #include "engine/device.h"
 #include "engine/load.h"
 #include "engine/self_test.h"
+#include "model/model.h"
 #include "speculation/model_drafter.h"
 
 namespace pf {
@@ -30,10 +32,14 @@ struct CompareOptions {
   size_t n_shown = 8;
 };
 
+constexpr const char* kNeedsDraft =
+    "compare needs a draft model: give one with --draft PATH or --draft self";
 constexpr int32_t kDraftTokens = 5;  // K of the measurement, as the self-test's verify pass has
 
 Result<std::vector<std::string>> prompts_of(const CompareOptions& o) {
   std::vector<std::string> prompts = o.prompts;
+  for (const std::string& prompt : prompts)
+    if (prompt.empty()) return invalid("--prompt is empty; give a text to go on from");
   if (!o.prompt_file.empty()) {
     Result<std::string> all = read_whole_file(o.prompt_file, kMaxRequestBytes);
     if (!all.ok()) return all.status().within("--prompt-file");
@@ -143,8 +149,7 @@ class Comparison {
   Result<CompareReport> run(const std::vector<std::string>& prompts) {
     for (int32_t d = 0; d < parts_.step.drafters.size() && drafter_ == nullptr; ++d)
       drafter_ = dynamic_cast<ModelDrafter*>(&parts_.step.drafters[d]);
-    if (drafter_ == nullptr)
-      return invalid("compare needs a draft model: give one with --draft PATH or --draft self");
+    if (drafter_ == nullptr) return invalid(kNeedsDraft);
     if (drafter_->room_tokens() < SelfTestInput::kDraftTokens)
       return invalid("compare needs a draft with room for " +
                      std::to_string(SelfTestInput::kDraftTokens) + " tokens; " + drafter_->name() +
@@ -156,10 +161,13 @@ class Comparison {
     std::vector<std::vector<int32_t>> texts;
     for (const std::string& prompt : prompts) {
       texts.push_back(tokenizer_.encode(prompt));
-      if (texts.back().empty() ||
-          static_cast<int64_t>(texts.back().size()) + o_.n_new_tokens > longest)
-        return invalid("a prompt is empty, or with --max-new-tokens beyond the context of " +
-                       std::to_string(longest) + " tokens");
+      const auto n = static_cast<int64_t>(texts.back().size());
+      const std::string which = "prompt " + std::to_string(texts.size());
+      if (n == 0) return invalid(which + " has no tokens; give a text to go on from");
+      if (n + o_.n_new_tokens > longest)
+        return invalid(which + " has " + std::to_string(n) + " tokens, with --max-new-tokens " +
+                       std::to_string(o_.n_new_tokens) + " beyond the context of " +
+                       std::to_string(longest) + " tokens; shorten one of them");
     }
     parts_.pool->begin();
     Result<bool> read = measure_models(texts);
@@ -272,6 +280,28 @@ class Comparison {
   CompareReport report_;
 };
 
+// One draft model: of several, each would have its own figures, and a head has no text of its own
+// to be fed.
+Status check_draft(const EngineOptions& o) {
+  if (o.drafts.empty()) return invalid(kNeedsDraft);
+  if (o.drafts.size() > 1)
+    return invalid("compare measures one draft, and --draft names " +
+                   std::to_string(o.drafts.size()) + "; run it once for each");
+  const std::string& path = o.drafts[0].path;
+  Result<Model> model = load_model(path, Role::kDraft, Content::kShapes);
+  if (path == "self" || !model.ok() || !model->takes_hidden()) return {};  // or loading says why
+  const bool medusa = model->head_kind == HeadKind::kMedusa;
+  return invalid("--draft " + path +
+                 " is a head over the model's hidden states, and compare measures draft models; "
+                 "take pilotfish-bench speculation --drafters " +
+                 (medusa ? "medusa --medusa " : "eagle --head ") + path +
+                 ", or pilotfish generate --stats");
+}
+
+// What a request of its own says goes before these.
+constexpr const char* kFixedHere[] = {"--speculation", "--num-speculative-tokens", "--draft-length",
+                                      "--speculation-tree", "--speculation-tree-nodes"};
+
 int compare(const CompareOptions& o, Config& config) {
   Result<std::vector<std::string>> prompts = prompts_of(o);
   if (!prompts.ok()) return fail(prompts.status());
@@ -280,9 +310,13 @@ int compare(const CompareOptions& o, Config& config) {
   EngineOptions engine = config.settings().engine;
   if (engine.model.empty())
     return fail(invalid("--model is not set; give a .gguf file or a folder with config.json"));
-  Result<ModelText> text = load_text(engine.model);
-  if (!text.ok()) return fail(text.status());
   engine.speculation = {"model"};
+  engine.num_speculative_tokens = kDraftTokens;
+  engine.speculation_tree.clear();
+  engine.speculation_tree_nodes = 0;
+  if (Status s = check_draft(engine); !s.ok()) return fail(s);
+  Result<ModelText> text = load_target_text(engine.model);
+  if (!text.ok()) return fail(text.status());
   settle_aloud(&engine);
   if (Status s = read_draft_tokens(text->tokenizer, &engine); !s.ok()) return fail(s);
   if (std::string w = device_warning(engine); !w.empty())
@@ -323,20 +357,21 @@ void declare_compare(CLI::App* app, Run* run) {
   command->add_option("--prompt-file", o->prompt_file, "Prompts, one a line")
       ->type_name("FILE")
       ->group("Comparison");
-  command->add_option("--max-new-tokens", o->n_new_tokens, "Tokens of every answer")
+  command->add_option("--max-new-tokens", o->n_new_tokens, "Tokens of every answer [64]")
       ->type_name("N")
-      ->check(CLI::Range(8, 4096))
-      ->capture_default_str()
+      ->check(whole_number(8, 4096))
       ->group("Comparison");
-  command->add_option("--positions", o->n_shown, "Positions to show, with the top 5 of both models")
+  command
+      ->add_option("--positions", o->n_shown,
+                   "Positions to show, with the top 5 of both models [8]")
       ->type_name("N")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str()
+      ->check(whole_number(0, 1'000'000))
       ->group("Comparison");
   command->add_option("--json", o->json, "Also write the figures and goals to a file")
       ->type_name("FILE")
       ->group("Comparison");
   config->declare(command, Option::Scope::kEngine);
+  for (const char* name : kFixedHere) command->remove_option(command->get_option(name));
   command->callback([o, config, run] {
     *run = [o, config] {
       if (Status s = config->resolve(environ); !s.ok()) return fail(s);

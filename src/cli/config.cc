@@ -48,7 +48,13 @@ std::vector<std::string> split_values(const std::string& printed) {
   return values;
 }
 
+// TOML's whole numbers end at 2^63 - 1; a larger seed stands there as text.
+bool fits_toml(const std::string& number) {
+  return parse_integer(number).ok() || !parse_seed(number).ok();
+}
+
 std::string toml_value(const Option& option, const std::string& value) {
+  if (option.kind == Option::Kind::kNumber && !fits_toml(value)) return toml_quoted(value);
   if (option.kind == Option::Kind::kNumber || option.kind == Option::Kind::kSwitch) return value;
   if (option.kind == Option::Kind::kText) return toml_quoted(value);
   std::string list;
@@ -96,11 +102,15 @@ void Config::declare(CLI::App* command, Option::Scope scope) {
     if (!otherwise.empty()) help += " [" + otherwise + "]";
     CLI::Option* declared;
     if (o.kind == Option::Kind::kSwitch) {
-      declared = command->add_flag_callback(
-          "--" + o.name, [this, &o] { switches_[o.name] = true; }, help);
+      // Told as they are read: callbacks behind the parsing know no order between two options.
+      declared = command
+                     ->add_flag_callback(
+                         "--" + o.name, [this, &o] { switches_[o.name] = true; }, help)
+                     ->trigger_on_parse();
       command
           ->add_flag_callback(
               "--no-" + o.name, [this, &o] { switches_[o.name] = false; }, "The opposite")
+          ->trigger_on_parse()
           ->group(o.group);
     } else {
       std::string names = "--" + o.name + (o.name == "draft" ? ",--draft-model" : "");

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/generate_request.h"
@@ -17,10 +18,11 @@ namespace {
 
 // The same border and the same assembly as the server's, without a network between.
 Result<wire::GenerateResponse> answer(const wire::GenerateRequest& r, Loaded& loaded,
-                                      const Clock& clock, uint64_t ticket, bool show) {
-  if (Status s = check_request(r, loaded.model); !s.ok()) return in_flags(s);
+                                      const Clock& clock, uint64_t ticket, bool show,
+                                      bool context_is_set) {
+  if (Status s = check_request(r, loaded.model); !s.ok()) return in_flags(s, context_is_set);
   Result<PreparedRequest> prepared = make_request(r, loaded.model, clock.now_us());
-  if (!prepared.ok()) return in_flags(prepared.status());
+  if (!prepared.ok()) return in_flags(prepared.status(), context_is_set);
   std::atomic<uint32_t> cancel{0};
   prepared->request->ticket = ticket;
   prepared->request->cancel = &cancel;
@@ -56,10 +58,10 @@ std::string json_of(const wire::GenerateResponse& response) {
 }
 
 int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock,
-        const wire::GenerateRequest& asked) {
+        const wire::GenerateRequest& asked, bool context_is_set) {
   wire::GenerateRequest request = asked;
   bool show = !o.json && !o.quiet;
-  auto first = answer(request, loaded, clock, 1, show);
+  auto first = answer(request, loaded, clock, 1, show, context_is_set);
   if (!first.ok()) return fail(first.status());
   if (show) std::printf("\n");
   if (!o.stats) {
@@ -74,13 +76,14 @@ int run(const GenerateOptions& o, Loaded& loaded, const Clock& clock,
   plain.mutable_speculation()->set_mode(wire::Speculation::OFF);
   plain.set_cache_salt("plain");
   request.set_cache_salt("speculative");
-  auto without = answer(plain, loaded, clock, 2, false);
+  auto without = answer(plain, loaded, clock, 2, false, context_is_set);
   if (!without.ok()) return fail(without.status());
-  auto with = answer(request, loaded, clock, 3, false);
+  auto with = answer(request, loaded, clock, 3, false, context_is_set);
   if (!with.ok()) return fail(with.status());
   GenerateStats stats = stats_of(with->completions(0), without->completions(0));
   if (o.json)
-    std::printf("{\"response\":%s,\"stats\":%s}\n", json_of(*first).c_str(),
+    // That of the stats: the first run's counts are of a machine that was cold.
+    std::printf("{\"response\":%s,\"stats\":%s}\n", json_of(*with).c_str(),
                 json_text(stats).c_str());
   else
     std::fputs(plain_text(stats).c_str(), stdout);
@@ -91,6 +94,8 @@ int generate(const GenerateOptions& o, Config& config) {
   Result<wire::GenerateRequest> request = make_generate_request(o);
   if (!request.ok()) return fail(request.status());
   settle_aloud(&config.settings().engine);
+  if (std::string w = unused_alpha(config.settings().engine); !w.empty())
+    std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
   Clock clock;
   if (std::string w = device_warning(config.settings().engine); !w.empty())
     std::fprintf(stderr, "pilotfish: warning: %s\n", w.c_str());
@@ -101,7 +106,7 @@ int generate(const GenerateOptions& o, Config& config) {
   }();
   if (!loaded.ok()) return fail(loaded.status());
   loaded->engine->start();
-  return run(o, *loaded, clock, *request);
+  return run(o, *loaded, clock, *request, config.settings().engine.max_model_len > 0);
 }
 
 }  // namespace
@@ -113,7 +118,7 @@ void declare_generate(CLI::App* app, Run* run) {
   // Not as an option of std::optional, which CLI11 leaves unset for an empty text.
   auto add = [&]<class T>(const char* name, std::optional<T>& field, const char* help,
                           const char* values) {
-    command
+    return command
         ->add_option_function<T>(
             name, [&field](const T& value) { field = value; }, help)
         ->type_name(values)
@@ -128,11 +133,12 @@ void declare_generate(CLI::App* app, Run* run) {
   add("--predicted-file", o->predicted_file,
       "What the answer may be much like; drafted where it fits, so an edit comes faster", "FILE");
   flag("--chat", o->chat, "Put the prompt into the model's chat template as the user's message");
-  add("--max-new-tokens", o->max_new_tokens, "Most tokens of the answer [the model's, or 256]",
-      "N");
-  add("--temperature", o->temperature, "0: greedy [the model's, or 0]", "X");
-  add("--top-k", o->top_k, "0: off [the model's, or 0]", "N");
-  add("--top-p", o->top_p, "1: off [the model's, or 1]", "X");
+  add("--max-new-tokens", o->max_new_tokens, "Most tokens of the answer [the model's, or 256]", "N")
+      ->check(whole_number(1, UINT32_MAX));
+  add("--temperature", o->temperature, "0: greedy [the model's, or 0]", "X")
+      ->check(real_number(0, 100));
+  add("--top-k", o->top_k, "0: off [the model's, or 0]", "N")->check(whole_number(-1, INT32_MAX));
+  add("--top-p", o->top_p, "1: off [the model's, or 1]", "X")->check(real_number(0, 1, true));
   command->add_option("--stop", o->stop, "End the answer before this text; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false)

@@ -29,8 +29,9 @@ Result<std::string> read_text(const std::string& flag, const std::string& path) 
   return text;
 }
 
-Status check_utf8(const std::string& flag, const std::string& text) {
-  return is_valid_utf8(text) ? Status() : invalid(flag + ": is no valid UTF-8");
+// `where`: a flag, and behind it the file.
+Status check_utf8(const std::string& where, const std::string& text) {
+  return is_valid_utf8(text) ? Status() : invalid(where + ": is no valid UTF-8");
 }
 
 Result<std::string> prompt_of(const GenerateOptions& o) {
@@ -40,7 +41,8 @@ Result<std::string> prompt_of(const GenerateOptions& o) {
   Result<std::string> text = o.prompt ? *o.prompt : read_text(flag, *o.prompt_file);
   if (!text.ok()) return text;
   if (text->empty()) return invalid(flag + " is empty; give a text to go on from");
-  if (Status s = check_utf8(flag, *text); !s.ok()) return s;
+  if (Status s = check_utf8(o.prompt ? flag : flag + ": " + *o.prompt_file, *text); !s.ok())
+    return s;
   return text;
 }
 
@@ -83,7 +85,8 @@ Result<wire::GenerateRequest> make_generate_request(const GenerateOptions& o) {
   if (o.predicted_file) {
     Result<std::string> predicted = read_text("--predicted-file", *o.predicted_file);
     if (!predicted.ok()) return predicted.status();
-    if (Status s = check_utf8("--predicted-file", *predicted); !s.ok()) return s;
+    if (Status s = check_utf8("--predicted-file: " + *o.predicted_file, *predicted); !s.ok())
+      return s;
     r.mutable_speculation()->set_predicted_text(predicted.take());
   }
   if (o.chat) {
@@ -102,21 +105,22 @@ Result<wire::GenerateRequest> make_generate_request(const GenerateOptions& o) {
   return r;
 }
 
-Status in_flags(const Status& refusal) {
+Status in_flags(const Status& refusal, bool context_is_set) {
   if (refusal.ok()) return refusal;
   std::string text = refusal.message();
-  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+  const std::pair<std::string_view, std::string_view> words[] = {
       {"; use text", "; leave --chat away"},
       {"messages cannot be used", "--chat cannot be used"},
       {"this server", "this program"},
-      {"or set truncate_prompt_tokens", "or raise --max-model-len"},
+      {" or set truncate_prompt_tokens",
+       context_is_set ? " or raise --max-model-len, as far as the model's own context goes" : ""},
       {"prompt has ", "the prompt has "},
       {"speculation.predicted_text", "--predicted-file"},
       {"; leave it out", "; leave it away, or --speculation off"},
       {"stopping.max_new_tokens", "--max-new-tokens"},
       {"stopping.stop_strings", "--stop"},
       {"sampling.", "--"}};
-  for (auto [field, flag] : kWords) replace(&text, field, flag);
+  for (auto [field, flag] : words) replace(&text, field, flag);
   return Status(refusal.code(), text);
 }
 

@@ -25,6 +25,8 @@ struct GenerateOptions {
 Result<wire::GenerateRequest> make_generate_request(const GenerateOptions& options);
 
 // A refusal of the server's border, which speaks of a request's fields, in words of the flags.
-Status in_flags(const Status& refusal);
+// `context_is_set`: by --max-model-len; otherwise the context is the model's own, and no flag makes
+// it longer.
+Status in_flags(const Status& refusal, bool context_is_set);
 
 }  // namespace pf

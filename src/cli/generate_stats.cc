@@ -47,7 +47,8 @@ std::string plain_text(const GenerateStats& s) {
   else
     text += "speed            none to tell: there is no token behind the first\n";
   if (s.has_speedup())
-    text += line("speed-up         %.2f\n", s.speedup());
+    text +=
+        line("speed-up         %.2f, of one run of %u tokens each way\n", s.speedup(), s.n_tokens);
   else if (s.n_tokens > 1)
     text += "speed-up         none: nothing was drafted, so both ways did the same\n";
   text += line("accepted length  %.2f tokens per target pass (%u passes)\n", s.accepted_length(),
@@ -72,6 +73,7 @@ std::string json_text(const GenerateStats& s) {
                       {"tokens_per_s", s.tokens_per_s},
                       {"plain_tokens_per_s", s.plain_tokens_per_s},
                       {"speedup", s.has_speedup() ? nlohmann::json(s.speedup()) : nullptr},
+                      {"runs_each_way", 1},
                       {"accepted_length", s.accepted_length()},
                       {"acceptance", s.acceptance()},
                       {"rounds", s.rounds},

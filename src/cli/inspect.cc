@@ -171,11 +171,10 @@ int compare(const Model& draft, const Model& target, const Result<ModelText>& dr
 }
 
 // Greedy text of the model, and in how many of its places an exit behind n layers says the same.
-int measure_exits(const std::string& path, const Model& model, const Result<ModelText>& text) {
+// Requires: the model stands alone.
+int measure_exits(const std::string& path, const Model& model, const ModelText& text) {
   constexpr int32_t kTokens = kMaxTreeNodes;
-  if (!text.ok()) return fail(text.status());
-  if (Status s = check_stands_alone(model); !s.ok()) return fail(s.within(path));
-  std::vector<int32_t> prompt = text->tokenizer.encode("The sky is blue because", {});
+  std::vector<int32_t> prompt = text.tokenizer.encode("The sky is blue because", {});
   ThreadPool pool(n_usable_cpus());
   CpuOptions o;
   o.max_context = static_cast<int64_t>(prompt.size()) + kTokens + 1;
@@ -252,14 +251,20 @@ int inspect(const std::vector<std::string>& paths, bool all, bool exits) {
   std::vector<Result<ModelText>> texts;
   for (const std::string& path : paths) {
     Result<Model> model = load_model(path, Role::kDraft);
-    if (!model.ok()) return fail(model.status());
+    if (!model.ok()) {
+      const bool named = model.status().message().find(path) != std::string::npos;
+      return fail(named ? model.status() : model.status().within(path));
+    }
+    if (Status s = exits ? check_stands_alone(*model) : Status(); !s.ok())
+      return fail(s.within("--exit-layers: " + path));
     models.push_back(model.take());
     texts.push_back(load_text(path));
+    if (exits && !texts.back().ok()) return fail(texts.back().status());
     print_config(path, models.back());
     print_text(texts.back());
     print_tensors(models.back(), all);
   }
-  if (exits) return measure_exits(paths[0], models[0], texts[0]);
+  if (exits) return measure_exits(paths[0], models[0], *texts[0]);
   return paths.size() < 2 ? kOk : compare(models[0], models[1], texts[0], texts[1]);
 }
 

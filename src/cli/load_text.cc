@@ -6,6 +6,7 @@
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/json_file.h"
+#include "model/model.h"
 #include "model/model_files.h"
 
 namespace pf {
@@ -169,6 +170,14 @@ Result<ModelText> load_text(const std::string& model_path) {
   if (!files.ok()) return files.status();
   return is_in_gguf(model_path, *files) ? text_of_gguf(files->weights)
                                         : text_of_folder(files->folder);
+}
+
+Result<ModelText> load_target_text(const std::string& model_path) {
+  Result<ModelText> text = load_text(model_path);
+  if (text.ok()) return text;
+  Result<Model> model = load_model(model_path, Role::kDraft, Content::kShapes);
+  Status alone = model.ok() ? check_stands_alone(*model) : Status();
+  return alone.ok() ? text.status() : alone.within(model_path);
 }
 
 bool has_text(const std::string& model_path) {

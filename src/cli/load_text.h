@@ -22,6 +22,9 @@ struct ModelText {
 // weights. Errors name the file and the key.
 Result<ModelText> load_text(const std::string& model_path);
 
+// The same of a model that is to answer: of a draft, which may have no text, the error says that.
+Result<ModelText> load_target_text(const std::string& model_path);
+
 // Whether there is a tokenizer to read at all; false also for what is no model.
 bool has_text(const std::string& model_path);
 

@@ -41,7 +41,7 @@ Result<Loaded> load_engine_and_text(const Settings& settings, const Clock& clock
   if (o.model.empty())
     return invalid("--model is not set; give a .gguf file or a folder with config.json");
   // The text is small: a bad tokenizer is found before gigabytes are read.
-  Result<ModelText> text = load_text(o.model);
+  Result<ModelText> text = load_target_text(o.model);
   if (!text.ok()) return text.status();
   EngineOptions with_tokens = o;
   if (Status s = read_draft_tokens(text->tokenizer, &with_tokens); !s.ok()) return s;

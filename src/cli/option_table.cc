@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/checks.h"
 #include "cli/parse_value.h"
 #include "server/served_model.h"
 
@@ -22,12 +23,6 @@ using Field = std::function<T&(Settings&)>;
 template <class T>
 T value_of(const Field<T>& field, const Settings& settings) {
   return field(const_cast<Settings&>(settings));
-}
-
-std::string bounds(int64_t low, int64_t high) {
-  return high == INT64_MAX || high == INT32_MAX
-             ? "needs a whole number >= " + std::to_string(low)
-             : "needs a whole number in " + std::to_string(low) + ".." + std::to_string(high);
 }
 
 // HOST:PORT, or unix:PATH. gRPC takes a larger number modulo 65536.
@@ -80,7 +75,7 @@ class Table {
         [=](const std::string& v, Settings* s) {
           Result<int64_t> n = tokens ? parse_token_count(v) : parse_integer(v);
           if (!n.ok()) return n.status();
-          if (*n < low || *n > high) return invalid(bounds(low, high));
+          if (*n < low || *n > high) return invalid(whole_number_needed(low, high));
           return field(*s) = static_cast<T>(*n), Status();
         },
         [field](const Settings& s) { return std::to_string(value_of(field, s)); });
@@ -211,8 +206,14 @@ void add_model(Table* t) {
             PF_FIELD(engine.quantization));
   t->integer<int64_t>({"max-model-len", "Longest context; 0: the model's own"}, 0, INT32_MAX,
                       PF_FIELD(engine.max_model_len), true);
-  t->integer<uint64_t>({"seed", "Of requests without one; 0: drawn from the system"}, 0, INT64_MAX,
-                       PF_FIELD(engine.seed));
+  t->add(
+      {"seed", "Of requests without one; 0: drawn from the system"}, Kind::kNumber, "N",
+      [](const std::string& v, Settings* s) {
+        Result<uint64_t> seed = parse_seed(v);
+        if (!seed.ok()) return seed.status();
+        return s->engine.seed = *seed, Status();
+      },
+      [](const Settings& s) { return std::to_string(s.engine.seed); });
 }
 
 // clamp(base - max(0, (load - busy-from) busy-slope) + max(0, (accept-below - rate) accept-slope),

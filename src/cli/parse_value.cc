@@ -55,6 +55,12 @@ Result<int64_t> parse_integer(std::string_view text) {
   return value;
 }
 
+Result<uint64_t> parse_seed(std::string_view text) {
+  uint64_t value = 0;
+  if (!parse_all(text, &value)) return invalid("needs a whole number in 0..18446744073709551615");
+  return value;
+}
+
 Result<int64_t> parse_token_count(std::string_view text) {
   int64_t value = 0;
   if (!parse_with_unit(text, kTokenUnits, &value))

@@ -12,6 +12,7 @@ namespace pf {
 // What people write as values. An error says what is needed ("needs a whole number"); the caller
 // adds where.
 Result<int64_t> parse_integer(std::string_view text);
+Result<uint64_t> parse_seed(std::string_view text);  // 0..2^64 - 1
 Result<int64_t> parse_token_count(std::string_view text);  // 32k = 32,000; 32K = 32,768; m, M too
 Result<double> parse_number(std::string_view text);        // finite
 Result<bool> parse_bool(std::string_view text);            // true, false, 1, 0, yes, no, on, off

@@ -139,8 +139,8 @@ Status plan(EngineOptions o, const PlanRequest& request) {
 
 // Comma lists of --estimate-... to numbers; `parse` as of parse_value.h.
 template <class T, class Parse>
-Status set_list(const char* name, const std::string& text, Parse parse, double least, double most,
-                std::vector<T>* out) {
+Status set_list(const char* name, const char* example, const std::string& text, Parse parse,
+                double least, double most, std::vector<T>* out) {
   if (text.empty()) return {};
   out->clear();
   for (const std::string& item : split_list(text)) {
@@ -148,7 +148,7 @@ Status set_list(const char* name, const std::string& text, Parse parse, double l
     if (!value.ok() || !(static_cast<double>(*value) >= least) ||
         static_cast<double>(*value) > most)
       return invalid(std::string(name) + " " + item + ": needs numbers in " + print_number(least) +
-                     ".." + print_number(most) + ", such as 1,2");
+                     ".." + print_number(most) + ", such as " + example);
     out->push_back(*value);
   }
   return {};
@@ -162,20 +162,28 @@ struct PlanTexts {
 Status read_request(const PlanTexts& texts, PlanRequest* request) {
   if (request->estimate && request->device_model.empty())
     return invalid("--estimate needs --device-model: the GPU to estimate for");
+  for (auto [name, text] : {std::pair{"--estimate-batch", &texts.batches},
+                            std::pair{"--estimate-context", &texts.contexts},
+                            std::pair{"--estimate-tokens", &texts.draft_lengths},
+                            std::pair{"--estimate-acceptance", &texts.acceptances}})
+    if (!request->estimate && !text->empty())
+      return invalid(std::string(name) + " needs --estimate, which it is a part of");
   std::vector<int64_t> shared;
-  Status s =
-      set_list("--shared-prefix", texts.shared_prefix, parse_token_count, 0, INT32_MAX, &shared);
+  Status s = set_list("--shared-prefix", "64K", texts.shared_prefix, parse_token_count, 0,
+                      INT32_MAX, &shared);
+  if (shared.size() > 1) return invalid("--shared-prefix: needs one number, such as 64K");
   if (!shared.empty()) request->shared_prefix = shared[0];
   if (s.ok())
-    s = set_list("--estimate-batch", texts.batches, parse_integer, 1, 4096, &request->batches);
+    s = set_list("--estimate-batch", "1,8", texts.batches, parse_integer, 1, 4096,
+                 &request->batches);
   if (s.ok())
-    s = set_list("--estimate-context", texts.contexts, parse_token_count, 2, INT32_MAX / 2,
-                 &request->contexts);
+    s = set_list("--estimate-context", "2K,32K", texts.contexts, parse_token_count, 2,
+                 INT32_MAX / 2, &request->contexts);
   if (s.ok())
-    s = set_list("--estimate-tokens", texts.draft_lengths, parse_integer, 0, kMaxTreeNodes - 1,
-                 &request->draft_lengths);
+    s = set_list("--estimate-tokens", "0,5", texts.draft_lengths, parse_integer, 0,
+                 kMaxTreeNodes - 1, &request->draft_lengths);
   if (s.ok())
-    s = set_list("--estimate-acceptance", texts.acceptances, parse_number, 0, 1,
+    s = set_list("--estimate-acceptance", "0.5,0.8", texts.acceptances, parse_number, 0, 1,
                  &request->acceptances);
   return s;
 }

@@ -33,7 +33,7 @@ Result<MemoryFigures> plan_with_flags(const Settings& settings,
   for (const auto& [name, value] : flags)
     if (Status s = set_flag(name, value, &changed); !s.ok()) return s;
   EngineOptions& o = changed.engine;
-  Result<ModelText> text = load_text(o.model);
+  Result<ModelText> text = load_target_text(o.model);
   if (!text.ok()) return text.status();
   if (Status s = read_draft_tokens(text->tokenizer, &o); !s.ok()) return s;
   return plan_engine(o);

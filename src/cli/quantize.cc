@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 
 namespace pf {
@@ -48,13 +49,15 @@ void declare_quantize(CLI::App* app, Run* run) {
       ->required()
       ->check(CLI::IsMember({"q4_0", "q4_1", "q8_0"}).description(""));
   command
-      ->add_option("--group-size", o->group_size,
-                   "Weights that share a scale: 128 saves a seventh of the bytes; 4 bits only [32]")
+      ->add_option(
+          "--group-size", o->group_size,
+          "Weights that share a scale, 4 bits only; 128: the file stays as large, but loaded "
+          "weights take a seventh less memory [32]")
       ->type_name("{32,128}")
       ->check(CLI::IsMember({32, 128}).description(""));
   command->add_option("--threads", o->threads, "0: one per CPU [0]")
       ->type_name("N")
-      ->check(CLI::Range(0, 4096).description(""));
+      ->check(whole_number(0, 4096));
   command->callback([o, run] { *run = [o] { return quantize(*o); }; });
 }
 

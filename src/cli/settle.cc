@@ -19,6 +19,12 @@ std::vector<std::string> settle(EngineOptions* o) {
   return lines;
 }
 
+std::string unused_alpha(const EngineOptions& o) {
+  if (o.alpha == EngineOptions().alpha || o.acceptance.starts_with("threshold")) return "";
+  return "--alpha: --acceptance " + o.acceptance +
+         " has no use for it; it is of threshold and threshold-literal";
+}
+
 void settle_aloud(EngineOptions* o) {
   for (const std::string& line : settle(o))
     std::fprintf(stderr, "pilotfish: warning: %s\n", line.c_str());

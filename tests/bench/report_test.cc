@@ -52,6 +52,7 @@ TEST(Report, TableShowsSectionsAndMarks) {
   report.add("probes", {{"what", "read"}, {"GB/s", 25.5}});
   report.add("probes", {{"what", "barrier"}, {"GB/s", nullptr}});
   report.add(Goal{"C1", "decode", 0.95, 0.93, true});
+  report.add(Goal{"C5", "unmeasured", NAN, 0.96, true});
   EXPECT_EQ(report.table(),
             "command: kernels\n"
             "\nprobes\n"
@@ -60,7 +61,8 @@ TEST(Report, TableShowsSectionsAndMarks) {
             "barrier     -\n"
             "\ngoals\n"
             "goal  value  asked    met  what\n"
-            "C1     0.95  >= 0.93  yes  decode\n");
+            "C1     0.95  >= 0.93  yes  decode\n"
+            "C5        -  >= 0.96    -  unmeasured\n");
 }
 
 TEST(Report, AFileThatCannotBeWrittenIsNamed) {

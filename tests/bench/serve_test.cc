@@ -87,11 +87,30 @@ TEST(ServeFigures, DraftsOfCompletedRequests) {
   EXPECT_TRUE(serve_figures({}, 2, {})["spec_decode_acceptance_rate"].is_null());
 }
 
-TEST(ServeFigures, OfNothingAreZero) {
-  Json j = serve_figures({}, 0, {});
-  EXPECT_EQ(j["completed"], 0);
-  EXPECT_DOUBLE_EQ(at(j, "request_throughput"), 0);
-  EXPECT_DOUBLE_EQ(at(j, "p99_e2el_ms"), 0);
+// Zeros stood there as if they were measured.
+TEST(ServeFigures, OfNothingAreNull) {
+  const std::vector<RequestRecord> failed(2, {Outcome::kFailed, 3, 3, 0, 3.1, {}, 0, 0, "8 full"});
+  for (const Json& j : {serve_figures({}, 0, {}), serve_figures(failed, 2, {1, 0, 0})}) {
+    EXPECT_EQ(j["completed"], 0);
+    EXPECT_EQ(j["total_output_tokens"], 0);
+    for (const char* key :
+         {"request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
+          "mean_ttft_ms", "median_tpot_ms", "std_itl_ms", "p99_e2el_ms"})
+      EXPECT_TRUE(j[key].is_null()) << key;
+  }
+}
+
+TEST(ServeFigures, ALoadWithoutAnAnswerHasFailed) {
+  auto failed = [](int completed, int cancelled, int failed, bool strict) {
+    return load_failed({{"completed", completed}, {"cancelled", cancelled}, {"failed", failed}},
+                       strict);
+  };
+  EXPECT_TRUE(failed(0, 0, 3, false));
+  EXPECT_FALSE(failed(1, 0, 3, false));
+  EXPECT_FALSE(failed(0, 1, 3, false));
+  EXPECT_TRUE(failed(1, 0, 3, true));
+  EXPECT_FALSE(failed(4, 0, 0, true));
+  EXPECT_TRUE(load_failed({{"completed", 4}, {"failed", 0}, {"failed_in_all_loads", 1}}, true));
 }
 
 TEST(Slo, ByNumbersAndByName) {
@@ -326,6 +345,33 @@ TEST_F(ServeLoad, ARefusedRequestIsCountedAndItsReasonKept) {
   EXPECT_GE(j["failed"], 1) << j;
   EXPECT_EQ(j["failed"].get<int>() + j["completed"].get<int>(), 12);
   EXPECT_THAT(j["first_error"].get<std::string>(), HasSubstr("8 "));  // RESOURCE_EXHAUSTED
+}
+
+// Prompts were cut to one token and the scenario reported as run. The context holds 64.
+TEST_F(ServeLoad, LengthsThatDoNotFitAreRefusedOrSaid) {
+  start();
+  ServeOptions o = options();
+  o.input_len = 60;
+  EXPECT_EQ(
+      bench_serve(o).status().message(),
+      "--input-len 60 and --output-len 5: the server's context holds 64 tokens; ask for less");
+  o.scenario = "long";
+  EXPECT_FALSE(bench_serve(o).ok()) << "asked for by hand";
+  o.output_len = 64;
+  EXPECT_THAT(bench_serve(o).status().message(), HasSubstr("--output-len 64: "));
+  o.output_len = 5;
+  o.input_len = -1;
+  testing::internal::CaptureStderr();
+  Json j = bench_serve(o)->json();
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr("warning: scenario long asks for prompts of 131072 tokens, but the server's "
+                "context holds 64 tokens: those of 59 are sent"));
+  EXPECT_EQ(j["input_len_asked"], 131072);
+  EXPECT_EQ(j["input_len"], 59);
+  EXPECT_EQ(j["output_len"], 5);
+  EXPECT_EQ(j["total_input_tokens"], 6 * 59);
+  EXPECT_EQ(j["cut_answers"], 0);
 }
 
 TEST_F(ServeLoad, PromptsOfAFileAndWithCommonBeginnings) {

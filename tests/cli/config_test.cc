@@ -108,6 +108,25 @@ TEST(Config, ANumberIsPrintedWithAllItsDigits) {
   EXPECT_NE(r->config.print().find("alpha = '1e-07'"), std::string::npos) << r->config.print();
 }
 
+// Seeds above 2^63 are drawn and shown, and could not be given.
+TEST(Config, EverySeedOf64BitsIsReadFromAllThreeAndPrinted) {
+  for (uint64_t seed : {uint64_t{0}, uint64_t{INT64_MAX}, uint64_t{1} << 63, UINT64_MAX}) {
+    const std::string text = std::to_string(seed);
+    auto flag = read({"--seed", text});
+    ASSERT_TRUE(flag->status.ok()) << flag->status.message();
+    EXPECT_EQ(flag->config.settings().engine.seed, seed);
+    EXPECT_EQ(read({}, {"PILOTFISH_SEED=" + text})->config.settings().engine.seed, seed);
+    EXPECT_EQ(read({}, {}, "seed = '" + text + "'")->config.settings().engine.seed, seed);
+    const std::string printed = flag->config.print();
+    auto again = read({}, {}, printed);
+    ASSERT_TRUE(again->status.ok()) << again->status.message();
+    EXPECT_EQ(again->config.settings().engine.seed, seed) << printed;
+  }
+  for (const char* bad : {"-1", "18446744073709551616", "1.5", "x"})
+    EXPECT_EQ(read({"--seed", bad})->status.message(),
+              "--seed: needs a whole number in 0..18446744073709551615");
+}
+
 TEST(Config, PrintSaysWhereEachValueCameFrom) {
   auto r = read({"--block-size", "8"}, {"PILOTFISH_THREADS=2", "HOME=/x"}, "seed = 7\n");
   std::string text = r->config.print();
@@ -223,6 +242,14 @@ TEST(Config, SwitchesHaveAnOpposite) {
   EXPECT_FALSE(read({}, {}, "reflection = false")->config.settings().server.reflection);
   EXPECT_TRUE(
       read({"--reflection"}, {}, "reflection = false")->config.settings().server.reflection);
+}
+
+TEST(Config, TheLastOfASwitchAndItsOppositeHolds) {
+  EXPECT_TRUE(read({"--no-reflection", "--reflection"})->config.settings().server.reflection);
+  EXPECT_FALSE(read({"--reflection", "--no-reflection"})->config.settings().server.reflection);
+  EXPECT_TRUE(read({"--reflection", "--no-reflection", "--reflection"})
+                  ->config.settings()
+                  .server.reflection);
 }
 
 TEST(Config, CommandsWithoutAServerTakeItsSettingsFromElsewhereInSilence) {

@@ -91,6 +91,11 @@ TEST(GenerateRequest, PromptsOfFilesHaveALimitAndAreNoFolders) {
   const std::string file = (folder / "prompt").string();
   std::ofstream(file) << "from a file";
   EXPECT_EQ(make_generate_request(of(file))->text(), "from a file");
+  std::ofstream(file) << "caf\xE9";
+  EXPECT_EQ(refusal(of(file)), "--prompt-file: " + file + ": is no valid UTF-8");
+  GenerateOptions latin = asked("x");
+  latin.predicted_file = file;
+  EXPECT_EQ(refusal(latin), "--predicted-file: " + file + ": is no valid UTF-8");
   EXPECT_EQ(refusal(of(folder)),
             "--prompt-file: " + folder.string() + ": is a folder; a file is needed");
   std::ofstream(file, std::ios::trunc).close();
@@ -107,14 +112,22 @@ TEST(GenerateRequest, PromptsOfFilesHaveALimitAndAreNoFolders) {
 
 TEST(GenerateRequest, RefusalsOfTheBorderSpeakOfFlags) {
   EXPECT_EQ(in_flags(invalid("prompt has 9 tokens, the context is 8; shorten it or set "
-                             "truncate_prompt_tokens"))
+                             "truncate_prompt_tokens"),
+                     true)
                 .message(),
-            "the prompt has 9 tokens, the context is 8; shorten it or raise --max-model-len");
+            "the prompt has 9 tokens, the context is 8; shorten it or raise --max-model-len, as "
+            "far as the model's own context goes");
+  EXPECT_EQ(in_flags(invalid("prompt has 9 tokens, the context is 8; shorten it or set "
+                             "truncate_prompt_tokens"),
+                     false)
+                .message(),
+            "the prompt has 9 tokens, the context is 8; shorten it");
   EXPECT_EQ(in_flags(invalid("speculation.predicted_text has 9 tokens, the context is 8; shorten "
-                             "it"))
+                             "it"),
+                     false)
                 .message(),
             "--predicted-file has 9 tokens, the context is 8; shorten it");
-  EXPECT_TRUE(in_flags(Status()).ok());
+  EXPECT_TRUE(in_flags(Status(), true).ok());
 }
 
 }  // namespace

@@ -40,7 +40,8 @@ TEST(GenerateStats, ASpeedUpIsToldOfDraftsAlone) {
   EXPECT_NE(json_text(stats).find("\"speedup\":null"), std::string::npos) << json_text(stats);
   with.mutable_finish()->mutable_speculation()->set_drafted_tokens(1);
   stats = stats_of(with, without);
-  EXPECT_NE(plain_text(stats).find("speed-up         2.00\n"), std::string::npos);
+  EXPECT_NE(plain_text(stats).find("speed-up         2.00, of one run of 21 tokens each way\n"),
+            std::string::npos);
   EXPECT_NE(json_text(stats).find("\"speedup\":2.0"), std::string::npos) << json_text(stats);
   with.set_num_tokens(1);
   without.set_num_tokens(1);
