@@ -340,7 +340,7 @@ void add_serving(Table* t) {
   t->toggle({"reflection", "gRPC reflection, by which clients find the services"},
             PF_FIELD(server.reflection));
   t->section("Security", Scope::kServe);
-  t->text({"tls-cert", "Certificate chain (PEM); a changed file is taken up by itself"}, "FILE",
+  t->text({"tls-cert", "Certificate chain (PEM); a changed pair is taken up by itself"}, "FILE",
           PF_FIELD(server.tls.cert));
   t->text({"tls-key", "Private key (PEM)"}, "FILE", PF_FIELD(server.tls.key));
   t->text({"tls-client-ca", "Clients must show a certificate of this authority (PEM)"}, "FILE",

@@ -66,10 +66,11 @@ sigset_t block_signals() {
   return set;
 }
 
-// True: an end was asked for. SIGHUP asks for nothing: changed certificates are found anyway.
-bool wait_for_end(const sigset_t& set, int milliseconds) {
+// True: an end was asked for. SIGHUP asks for a look at certificates and tokens.
+bool wait_for_end(const sigset_t& set, int milliseconds, Server& server) {
   timespec time{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
   int signal = sigtimedwait(&set, nullptr, &time);
+  if (signal == SIGHUP) server.reread_files();
   return signal == SIGTERM || signal == SIGINT;
 }
 
@@ -102,11 +103,11 @@ struct Loading {
 
 // Says how far it is meanwhile. False: an end was asked for.
 bool wait_until_loaded(const sigset_t& set, const Settings& settings, const Loading& loading,
-                       const Clock& clock, const Server& server, Log& log) {
+                       const Clock& clock, Server& server, Log& log) {
   LoadReport report(loading.progress, settings.log_format == "json" ? nullptr : terminal(), &log);
   const int64_t began_us = clock.now_us();
   while (!loading.done.load()) {
-    if (wait_for_end(set, 20) || server.drain_asked()) return false;
+    if (wait_for_end(set, 20, server) || server.drain_asked()) return false;
     report.tick(1e-6 * static_cast<double>(clock.now_us() - began_us));
   }
   return true;
@@ -120,11 +121,11 @@ bool wait_until_loaded(const sigset_t& set, const Settings& settings, const Load
 }
 
 void run_until_signal(const sigset_t& set, Server& server, Log& log) {
-  while (!wait_for_end(set, 200) && !server.drain_asked()) {
+  while (!wait_for_end(set, 200, server) && !server.drain_asked()) {
   }
   log.info("draining");
   bool again = false;
-  bool clean = server.drain([&] { return again = again || wait_for_end(set, 0); });
+  bool clean = server.drain([&] { return again = again || wait_for_end(set, 0, server); });
   log.info("drained", {{"all_finished", std::string(clean ? "yes" : "no")}});
   // Whatever holds the calls now, the supervisor has waited long enough.
   if (again || server.state().n_open.load() > 0) end_at_once(log);

@@ -30,7 +30,11 @@ bool equal_in_constant_time(std::string_view given, std::string_view secret) {
 Result<AuthTokens> AuthTokens::load(const std::string& path) {
   Result<std::string> text = read_whole_file(path, kMaxConfigurationBytes);
   if (!text.ok()) return text.status().within("--auth-token-file");
-  std::istringstream in(*text);
+  return parse(*text, path);
+}
+
+Result<AuthTokens> AuthTokens::parse(const std::string& text, const std::string& path) {
+  std::istringstream in(text);
   std::vector<std::string> tokens;
   for (std::string line; std::getline(in, line);) {
     size_t first = line.find_first_not_of(" \t\r"), last = line.find_last_not_of(" \t\r");

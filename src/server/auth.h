@@ -13,8 +13,12 @@ class AuthTokens {
  public:
   explicit AuthTokens(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {}
 
-  // One token a line, empty lines aside; white space around a token is not part of it.
+  // One token a line, empty lines aside; white space around a token is not part of it. `path` is
+  // where the text is from.
+  static Result<AuthTokens> parse(const std::string& text, const std::string& path);
   static Result<AuthTokens> load(const std::string& path);
+
+  size_t size() const { return tokens_.size(); }
 
   // `authorization` is the header's value, empty when there was none. UNAUTHENTICATED without a
   // bearer token, PERMISSION_DENIED with a wrong one. Takes the same time whatever the tokens are.

@@ -49,7 +49,8 @@ Server::Server(const ServerOptions& options, const Clock& clock, Log& log)
                             drain_asked_.store(true);
                           },
                       .plan_memory = options.plan_memory},
-                     options.version, options.commit) {
+                     options.version, options.commit),
+      files_(options.files_period_us, log) {
   state_->slow_reader_us = options.slow_reader_us;
 }
 
@@ -61,8 +62,10 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, cons
 }
 
 Status Server::open() {
-  Result<std::shared_ptr<grpc::ServerCredentials>> credentials = server_credentials(options_.tls);
+  Result<std::shared_ptr<grpc::ServerCredentials>> credentials =
+      server_credentials(options_.tls, &files_, &state_->log);
   if (!credentials.ok()) return credentials.status();
+  credentials_ = credentials.take();
   if (!options_.auth_token_file.empty()) {
     Result<AuthTokens> tokens = AuthTokens::load(options_.auth_token_file);
     if (!tokens.ok()) return tokens.status();
@@ -78,7 +81,7 @@ Status Server::open() {
   grpc::ServerBuilder builder;
   configure(&builder);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  builder.AddListeningPort(options_.listen, *credentials, &port_);
+  builder.AddListeningPort(options_.listen, credentials_, &port_);
   builder.RegisterService(&service_);
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr || port_ == 0)
@@ -87,7 +90,8 @@ Status Server::open() {
                       " cannot be listened on: is the port in use, or no address of this machine? "
                       "choose another one");
   grpc_->GetHealthCheckService()->SetServingStatus(kReadyService, false);
-  if (Status s = open_admin(*credentials); !s.ok()) return s;
+  if (Status s = open_admin(); !s.ok()) return s;
+  files_.start();
   SelfProbe::Options probe = options_.probe;
   probe.on_deaf = [this] {
     fail();
@@ -98,11 +102,11 @@ Status Server::open() {
   return {};
 }
 
-Status Server::open_admin(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+Status Server::open_admin() {
   if (options_.admin_listen.empty()) return {};
   grpc::ServerBuilder builder;
   configure(&builder);
-  builder.AddListeningPort(options_.admin_listen, credentials, &admin_port_);
+  builder.AddListeningPort(options_.admin_listen, credentials_, &admin_port_);
   builder.RegisterService(&admin_service_);
   admin_ = builder.BuildAndStart();
   if (admin_ != nullptr && admin_port_ != 0) return {};
