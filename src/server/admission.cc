@@ -94,8 +94,7 @@ grpc::Status to_grpc(FinishReason failure) {
 }
 
 grpc::Status check_token(ServerState& state, grpc::CallbackServerContext* context) {
-  if (!state.auth) return grpc::Status::OK;
-  Status s = state.auth->check(header(*context, "authorization"));
+  Status s = state.auth.check(header(*context, "authorization"));
   if (!s.ok()) state.metrics.rejected("unauthenticated");
   return to_grpc(s);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +18,6 @@ class AuthTokens {
   // One token a line, empty lines aside; white space around a token is not part of it. `path` is
   // where the text is from.
   static Result<AuthTokens> parse(const std::string& text, const std::string& path);
-  static Result<AuthTokens> load(const std::string& path);
 
   size_t size() const { return tokens_.size(); }
 
@@ -26,6 +27,18 @@ class AuthTokens {
 
  private:
   std::vector<std::string> tokens_;
+};
+
+// The tokens that are valid now. Any thread; a call is judged when it comes, by the tokens of then.
+class Auth {
+ public:
+  void set(AuthTokens tokens);
+  // As AuthTokens::check; OK for everybody until tokens are set.
+  Status check(std::string_view authorization) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const AuthTokens> tokens_;  // guarded by mutex_
 };
 
 }  // namespace pf

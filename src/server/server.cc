@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/files.h"
 #include "server/engine_metrics.h"
 
 namespace pf {
@@ -66,11 +67,7 @@ Status Server::open() {
       server_credentials(options_.tls, &files_, &state_->log);
   if (!credentials.ok()) return credentials.status();
   credentials_ = credentials.take();
-  if (!options_.auth_token_file.empty()) {
-    Result<AuthTokens> tokens = AuthTokens::load(options_.auth_token_file);
-    if (!tokens.ok()) return tokens.status();
-    state_->auth = tokens.take();
-  }
+  if (Status s = read_tokens(); !s.ok()) return s;
   if (!options_.metrics_listen.empty()) {
     auto http = HttpEndpoint::start(options_.metrics_listen,
                                     [this](const std::string& path) { return answer_http(path); });
@@ -99,6 +96,27 @@ Status Server::open() {
     if (options_.probe.on_deaf) options_.probe.on_deaf();
   };
   probe_ = std::make_unique<SelfProbe>(options_.listen, port_, probe);
+  return {};
+}
+
+Status Server::read_tokens() {
+  const std::string& path = options_.auth_token_file;
+  if (path.empty()) return {};
+  Result<std::string> text = read_whole_file(path, kMaxConfigurationBytes);
+  if (!text.ok()) return text.status().within("--auth-token-file");
+  Result<AuthTokens> tokens = AuthTokens::parse(*text, path);
+  if (!tokens.ok()) return tokens.status();
+  state_->auth.set(tokens.take());
+  files_.add({.paths = {path},
+              .texts = {text.take()},
+              .take = [this, path](const std::vector<std::string>& texts) {
+                Result<AuthTokens> changed = AuthTokens::parse(texts[0], path);
+                if (!changed.ok()) return changed.status();
+                const auto n = static_cast<int64_t>(changed->size());
+                state_->auth.set(changed.take());
+                state_->log.info("changed tokens are taken up", {{"file", path}, {"tokens", n}});
+                return Status();
+              }});
   return {};
 }
 

@@ -74,6 +74,7 @@ class Server {
   Server(const ServerOptions& options, const Clock& clock, Log& log);
   Status open();
   Status open_admin();
+  Status read_tokens();
   std::optional<RecentFigures> recent_figures();
   void fail();
   HttpEndpoint::Reply answer_http(const std::string& path);

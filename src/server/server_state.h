@@ -35,7 +35,7 @@ struct ServerState {
   const Clock& clock;
   Log& log;
   Metrics& metrics;
-  std::optional<AuthTokens> auth;
+  Auth auth;
   int64_t slow_reader_us = 30'000'000;  // a message that waits longer ends its call
   std::unique_ptr<Backing> backing;     // set once, before kReady
   std::atomic<Phase> phase{Phase::kLoading};
