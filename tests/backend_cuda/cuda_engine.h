@@ -16,6 +16,7 @@
 #include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
 #include "speculation/ngram_drafter.h"
+#include "speculation/predicted_drafter.h"
 #include "speculation/suffix_drafter.h"
 
 namespace pf {
@@ -37,12 +38,14 @@ struct CudaSetting {
   int32_t n_devices = 1;                    // that share the target
   int32_t head_rows = 33;                   // logit rows that there is room for at once
   std::optional<AcceptPolicy> policy = {};  // of all requests; none: greedy and coupled
+  std::map<uint64_t, std::vector<int32_t>> predicted = {};  // what requests bring, by number
+  int32_t n_new_tokens = 12;
+  int32_t max_num_seqs = 8;
 };
 
 class CudaEngine {
  public:
-  explicit CudaEngine(const CudaSetting& run)
-      : temperature_(run.temperature), policy_(run.policy), pool_(1), inbox_(64), outbox_(1024) {
+  explicit CudaEngine(const CudaSetting& run) : setting_(run), pool_(1), inbox_(64), outbox_(1024) {
     Model target = bf16_model(cuda_shape());
     TinyShape small = cuda_shape();
     small.layers = 1;  // the target's first layer: right about as often as a draft is
@@ -65,7 +68,7 @@ class CudaEngine {
     round_to_bf16(medusa);
     if (run.head == HeadKind::kEagle3) o.tap_layers = {1, 2};
     parts.kv = {run.n_blocks, 8, 1 + run.model + run.cascade + has_head, true};
-    parts.scheduler = {8, 64};
+    parts.scheduler = {run.max_num_seqs, 64};
     if (run.cpu) {
       CpuOptions c;
       c.weights = CpuOptions::Weights::kF32;
@@ -91,6 +94,7 @@ class CudaEngine {
         add_head(run, make_cuda_backend(head_of(run), nullptr, o, pool_).take(), &parts);
       o.hidden_of = {};
     }
+    if (!run.predicted.empty()) parts.drafters.add(std::make_unique<PredictedDrafter>());
     if (run.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(run.model ? 2 : 1));
     if (run.suffix) parts.drafters.add(std::make_unique<SuffixDrafter>(1));
     if (run.lookahead) parts.drafters.add(std::make_unique<LookaheadDrafter>());
@@ -136,13 +140,15 @@ class CudaEngine {
       auto r = std::make_unique<Request>();
       r->ticket = i;
       r->prompt = text_of(6 + 9 * static_cast<int32_t>(i % 3), static_cast<int32_t>(i % 2));
-      r->sampling.temperature = i % 2 == 1 ? temperature_ : 0.0f;
+      r->sampling.temperature = i % 2 == 1 ? setting_.temperature : 0.0f;
       r->has_seed = i % 2 == 1;
       r->seed = 5 + i;
-      r->stop.max_new_tokens = 12;
-      if (policy_) {
+      r->stop.max_new_tokens = setting_.n_new_tokens;
+      if (auto text = setting_.predicted.find(i); text != setting_.predicted.end())
+        r->speculation.predicted = text->second;
+      if (setting_.policy) {
         r->speculation.rule = SpeculationParams::Rule::kNamed;
-        r->speculation.policy = *policy_;
+        r->speculation.policy = *setting_.policy;
         r->speculation.has_alpha = true;
       }
       step_->take(std::move(r));
@@ -189,8 +195,7 @@ class CudaEngine {
         EagleDrafter::Options{"eagle", run.model ? 2 : 1, 128, run.n_blocks, 8}, std::move(head)));
   }
 
-  const float temperature_;
-  const std::optional<AcceptPolicy> policy_;
+  const CudaSetting setting_;
   ThreadPool pool_;
   Clock clock_{1'000'000};
   BoundedQueue<std::unique_ptr<Request>> inbox_;
