@@ -95,7 +95,7 @@ Status Server::open() {
     state_->log.error("new connections are not answered any more");
     if (options_.probe.on_deaf) options_.probe.on_deaf();
   };
-  probe_ = std::make_unique<SelfProbe>(options_.listen, port_, probe);
+  probe_ = std::make_unique<SelfProbe>(options_.listen, port_, state_->handlers, probe);
   return {};
 }
 
@@ -145,6 +145,7 @@ Server::~Server() {
     grpc_->Shutdown(std::chrono::system_clock::now());
     grpc_->Wait();
   }
+  state_->long_texts.stop();  // their clients are gone
   http_.reset();
   watch_.reset();
   if (state_->backing == nullptr) return;
