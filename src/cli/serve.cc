@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <grpc/support/log.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -11,6 +10,7 @@
 #include <exception>
 #include <thread>
 
+#include "cli/client.h"
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/load_report.h"
@@ -81,12 +81,6 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// gRPC's own words go to stderr only when GRPC_VERBOSITY asks for them: what matters of them is
-// said by this program.
-void quiet_grpc() {
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
-}
-
 // Loads on a thread of its own, so that signals are heard meanwhile.
 struct Loading {
   explicit Loading(const Settings& settings, const Clock& clock) {
@@ -146,6 +140,13 @@ Status test_engine(Engine& engine, Log& log) {
   return {};
 }
 
+// The last line of a start that fails, in the form of the log whatever its level is.
+int refuse(const Status& status, const Settings& settings) {
+  if (settings.log_format != "json") return fail(status);
+  Log(Log::Format::kJson, "error").error("cannot start", {{"why", status.message()}});
+  return kUsage;
+}
+
 int serve(Config& config) {
   Settings& settings = config.settings();
   sigset_t set = block_signals();
@@ -157,7 +158,8 @@ int serve(Config& config) {
   for (const std::string& variable : config.ignored())
     log.info("ignored a variable of Kubernetes", {{"name", variable}});
   if (settings.engine.model.empty())
-    return fail(invalid("--model is not set; give a .gguf file or a folder with config.json"));
+    return refuse(invalid("--model is not set; give a .gguf file or a folder with config.json"),
+                  settings);
   for (const std::string& line : settle(&settings.engine)) log.warn(line);
 
   Clock clock;
@@ -173,7 +175,7 @@ int serve(Config& config) {
   settings.server.probe.on_deaf = [] { die_of_fault("new connections are not answered"); };
   std::unique_ptr<Engine> engine;  // outlives the server
   Result<std::unique_ptr<Server>> started = Server::start(settings.server, clock, log);
-  if (!started.ok()) return fail(started.status());
+  if (!started.ok()) return refuse(started.status(), settings);
   Server& server = **started;
   dying_server.store(&server);
   std::set_terminate(on_terminate);
@@ -189,12 +191,12 @@ int serve(Config& config) {
   loading.thread.join();
   if (!loading.result->ok()) {
     dying_server.store(nullptr);
-    return fail(loading.result->status());
+    return refuse(loading.result->status(), settings);
   }
   engine = std::move((*loading.result)->engine);
   if (Status s = test_engine(*engine, log); !s.ok()) {
     dying_server.store(nullptr);
-    return fail(s), kFault;
+    return refuse(s, settings), kFault;
   }
   for (const std::string& note : start_notes(settings.engine)) log.warn(note);
   engine->start();

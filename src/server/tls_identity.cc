@@ -71,11 +71,9 @@ Status check_tls(const TlsFiles& files, const TlsTexts& texts) {
   if (!chain.ok()) return chain.status();
   Result<Key> key = key_of(files.key, texts.key);
   if (!key.ok()) return key.status();
-  if (!files.client_ca.empty()) {
-    Result<std::vector<Certificate>> authority =
-        certificates_of("--tls-client-ca", files.client_ca, texts.client_ca);
-    if (!authority.ok()) return authority.status();
-  }
+  if (!files.client_ca.empty())
+    if (Status s = check_certificates("--tls-client-ca", files.client_ca, texts.client_ca); !s.ok())
+      return s;
   CleanErrors clean;
   if (X509_check_private_key(chain->front().get(), key->get()) != 1)
     return invalid("--tls-cert " + files.cert + " and --tls-key " + files.key +
@@ -88,6 +86,11 @@ Status check_tls(const TlsFiles& files, const TlsTexts& texts) {
   if (SSL_CTX_use_PrivateKey(context.get(), key->get()) != 1)
     return invalid("--tls-key " + files.key + " cannot be used (" + reason() + ")");
   return {};
+}
+
+Status check_certificates(const std::string& flag, const std::string& path,
+                          const std::string& text) {
+  return certificates_of(flag, path, text).status();
 }
 
 void TlsIdentity::set(TlsTexts texts) {

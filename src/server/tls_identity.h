@@ -23,6 +23,10 @@ struct TlsTexts {
 // does not fit.
 Status check_tls(const TlsFiles& files, const TlsTexts& texts);
 
+// Whether a text has certificates that can be read, to its end.
+Status check_certificates(const std::string& flag, const std::string& path,
+                          const std::string& text);
+
 // What new connections are shown. Only texts that check_tls has passed belong here. Any thread.
 class TlsIdentity {
  public:
