@@ -86,7 +86,7 @@ Driver::Driver(EngineParts parts)
 
 Status Driver::self_test() {
   pool_->begin();
-  Result<std::vector<double>> tested = step_->self_test();
+  Result<SelfTested> tested = step_->self_test();
   pool_->end();
   return tested.ok() ? Status() : tested.status();
 }

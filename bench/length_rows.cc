@@ -118,7 +118,7 @@ double adaptive_speed(const LengthCase& c, const PassCost& cost) {
   parts.length.rule = LengthRule::kAdaptive;
   parts.length.cost_ratios = {static_cast<float>(c.ratio)};
   Step step(std::move(parts), clock, &inbox, &outbox);
-  Result<std::vector<double>> tested = step.self_test();
+  Result<SelfTested> tested = step.self_test();
   check(tested.ok(), "the scripted target fails its self-test");
   for (int32_t s = 0; s < c.n_sequences; ++s) {
     auto r = std::make_unique<Request>();

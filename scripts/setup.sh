@@ -9,7 +9,7 @@ say() { printf '== %s\n' "$*"; }
 
 packages=(
   g++ cmake ninja-build ccache git pkg-config python3 python3-venv ca-certificates
-  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+  libgrpc++-dev libssl-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libspdlog-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
   libpcre2-dev libicu-dev libgtest-dev libgmock-dev libbenchmark-dev prometheus-cpp-dev
 )

@@ -2,8 +2,10 @@
 #include <cstring>
 #include <string>
 
+#include "base/lost_bytes.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/last_words.h"
 #include "cli/version.h"
 
 namespace {
@@ -22,6 +24,7 @@ int say_usage_error(const CLI::App& app, const CLI::ParseError& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  pf::on_lost_bytes(pf::die_of_lost_bytes);
   CLI::App app("Pilotfish: a language model server with lossless speculative decoding",
                "pilotfish");
   app.set_version_flag("--version", pf::version_text());

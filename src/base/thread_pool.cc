@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "base/thread_name.h"
 
 namespace pf {
 namespace {
@@ -84,6 +85,7 @@ void ThreadPool::run_call(Call call) {
 }
 
 void ThreadPool::serve(int thread) {
+  name_this_thread("pf-compute");
   uint64_t seen = 0;
   while (true) {
     uint32_t signals = signals_.load(std::memory_order_acquire);

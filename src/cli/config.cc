@@ -41,11 +41,18 @@ std::string toml_quoted(const std::string& s) {
   return out.str();
 }
 
+std::vector<std::string> split_values(const std::string& printed) {
+  std::vector<std::string> values;
+  std::istringstream in(printed);
+  for (std::string value; std::getline(in, value, kBetweenValues);) values.push_back(value);
+  return values;
+}
+
 std::string toml_value(const Option& option, const std::string& value) {
   if (option.kind == Option::Kind::kNumber || option.kind == Option::Kind::kSwitch) return value;
   if (option.kind == Option::Kind::kText) return toml_quoted(value);
   std::string list;
-  for (const std::string& item : split_list(value))
+  for (const std::string& item : option.repeatable ? split_values(value) : split_list(value))
     list += (list.empty() ? "" : ", ") + toml_quoted(item);
   return "[" + list + "]";
 }

@@ -133,16 +133,19 @@ Status add_draft(const std::string& value, Settings* s) {
   DraftOption draft;
   if (equals != std::string::npos) draft.name = value.substr(0, equals);
   draft.path = equals == std::string::npos ? value : value.substr(equals + 1);
-  if (draft.path.empty()) return invalid("needs [NAME=]PATH or self");
+  if (draft.path.empty() || value.find(kBetweenValues) != std::string::npos)
+    return invalid("needs [NAME=]PATH or self");
   s->engine.drafts.push_back(draft);
   return {};
 }
 
 std::string print_drafts(const Settings& s) {
-  std::vector<std::string> items;
-  for (const DraftOption& d : s.engine.drafts)
-    items.push_back(d.name.empty() ? d.path : d.name + "=" + d.path);
-  return join_list(items);
+  std::string values;
+  for (const DraftOption& d : s.engine.drafts) {
+    if (!values.empty()) values += kBetweenValues;
+    values += d.name.empty() ? d.path : d.name + "=" + d.path;
+  }
+  return values;
 }
 
 Status set_tree(const std::string& value, Settings* s) {
@@ -342,6 +345,10 @@ void add_serving(Table* t) {
   t->choice({"log-format", "Lines on stderr"}, {"text", "json"}, PF_FIELD(log_format));
   t->choice({"log-level", "The least that is said"}, {"debug", "info", "warn", "error", "off"},
             PF_FIELD(log_level));
+  t->text({"termination-log",
+           "A file that gets the words before a fault's end, if it is there (as Kubernetes makes "
+           "it)"},
+          "FILE", PF_FIELD(termination_log));
 }
 
 #undef PF_FIELD

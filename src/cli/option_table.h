@@ -9,6 +9,8 @@
 
 namespace pf {
 
+inline constexpr char kBetweenValues = '\0';  // a path may hold any other letter
+
 // One setting: its name on the command line (--name), in the environment (PILOTFISH_NAME) and in a
 // file (name = ...), what it may be, what it means and where it goes. Flags, environment, file,
 // --help and --print-config are all made from this table and nothing else.
@@ -25,7 +27,8 @@ struct Option {
   const char* help;
   bool repeatable;  // each occurrence adds one item
   std::function<Status(const std::string& value, Settings*)> set;
-  std::function<std::string(const Settings&)> get;  // as `set` would read it
+  // As `set` would read it; values of a repeatable one have kBetweenValues between them.
+  std::function<std::string(const Settings&)> get;
 };
 
 const std::vector<Option>& option_table();

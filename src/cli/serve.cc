@@ -1,18 +1,16 @@
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
-#include <exception>
 #include <thread>
 
 #include "cli/client.h"
 #include "cli/commands.h"
 #include "cli/config.h"
+#include "cli/last_words.h"
 #include "cli/load_report.h"
 #include "cli/plan_flags.h"
 #include "cli/settle.h"
@@ -24,45 +22,13 @@
 namespace pf {
 namespace {
 
-// For the terminate handler alone, which has no other way to the server.
-std::atomic<Server*> dying_server{nullptr};
-
-void say_last_words(const char* words) {
-  // Kubernetes shows this file as the reason of a restart.
-  int file = open("/dev/termination-log", O_WRONLY | O_APPEND);
-  for (int fd : {STDERR_FILENO, file})
-    if (fd >= 0) dprintf(fd, "pilotfish: fault: %s\n", words);
-}
-
-// A bug, or a device error: health turns first, then the process ends, and its supervisor starts it
-// again.
-[[noreturn]] void die_of_fault(const char* words) {
-  if (Server* server = dying_server.exchange(nullptr)) {
-    server->set_not_serving();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for those who watch to hear it
-  }
-  say_last_words(words);
-  _exit(kFault);
-}
-
-void on_terminate() {
-  if (std::exception_ptr e = std::current_exception()) {
-    try {
-      std::rethrow_exception(e);
-    } catch (const std::exception& known) {
-      die_of_fault(known.what());
-    } catch (...) {
-    }
-  }
-  die_of_fault("a check failed; the line above says where");
-}
-
 sigset_t block_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a log that may grow no more is no reason to end
   return set;
 }
 
@@ -127,7 +93,7 @@ void run_until_signal(const sigset_t& set, Server& server, Log& log) {
 
 // Before anybody is told that this server is ready.
 Status test_engine(Engine& engine, Log& log) {
-  Result<Engine::SelfTested> tested = engine.self_test();
+  Result<SelfTested> tested = engine.self_test();
   if (!tested.ok()) return tested.status();
   for (const DraftCost& c : draft_costs(engine.info().drafters, tested->step_cost_ratios)) {
     const std::string by = c.measured ? "measured" : "bytes";
@@ -136,7 +102,10 @@ Status test_engine(Engine& engine, Log& log) {
     else
       log.warn(c.warning, {{"drafter", c.drafter}, {"ratio", c.ratio}, {"by", by}});
   }
-  log.info("self-test passed");
+  if (tested->skipped.empty())
+    log.info("self-test passed");
+  else
+    log.warn("self-test skipped: " + tested->skipped);
   return {};
 }
 
@@ -165,20 +134,16 @@ int serve(Config& config) {
   Clock clock;
   settings.server.version = version();
   settings.server.commit = commit();
-  settings.server.watch.on_hang = [](double) {
-    print_all_stacks();
-    die_of_fault("the engine hangs");
-  };
   settings.server.plan_memory = [&settings](const std::map<std::string, std::string>& flags) {
     return plan_with_flags(settings, flags);
   };
-  settings.server.probe.on_deaf = [] { die_of_fault("new connections are not answered"); };
+  set_termination_log(settings.termination_log);
+  end_on_faults(&settings.server);
   std::unique_ptr<Engine> engine;  // outlives the server
   Result<std::unique_ptr<Server>> started = Server::start(settings.server, clock, log);
   if (!started.ok()) return refuse(started.status(), settings);
   Server& server = **started;
-  dying_server.store(&server);
-  std::set_terminate(on_terminate);
+  set_dying_server(&server);
   log.info("listening", {{"address", settings.server.listen},
                          {"port", int64_t{server.port()}},
                          {"metrics", settings.server.metrics_listen},
@@ -190,12 +155,12 @@ int serve(Config& config) {
     server.set_not_serving(), end_at_once(log);
   loading.thread.join();
   if (!loading.result->ok()) {
-    dying_server.store(nullptr);
+    set_dying_server(nullptr);
     return refuse(loading.result->status(), settings);
   }
   engine = std::move((*loading.result)->engine);
   if (Status s = test_engine(*engine, log); !s.ok()) {
-    dying_server.store(nullptr);
+    set_dying_server(nullptr);
     return refuse(s, settings), kFault;
   }
   for (const std::string& note : start_notes(settings.engine)) log.warn(note);
@@ -210,7 +175,7 @@ int serve(Config& config) {
   for (const std::string& note : info.notes) log.info("draft differs", {{"how", note}});
   server.set_ready(std::move((*loading.result)->model), port_of(*engine));
   run_until_signal(set, server, log);
-  dying_server.store(nullptr);
+  set_dying_server(nullptr);
   started->reset();
   log.info("ended");
   return kOk;

@@ -15,6 +15,7 @@ struct Settings {
   std::string served_model_name;  // empty: from the model's path
   std::string log_format = "text";
   std::string log_level = "info";
+  std::string termination_log = "/dev/termination-log";  // empty: none
 };
 
 }  // namespace pf

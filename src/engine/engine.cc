@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include "base/thread_name.h"
 #include "engine/load.h"
 #include "engine/step.h"
 
@@ -44,12 +45,11 @@ Engine::~Engine() {
   if (thread_.joinable()) thread_.join();
 }
 
-Result<Engine::SelfTested> Engine::self_test() {
+Result<SelfTested> Engine::self_test() {
   if (pool_) pool_->begin();
-  Result<std::vector<double>> ratios = step_->self_test();
+  Result<SelfTested> tested = step_->self_test();
   if (pool_) pool_->end();
-  if (!ratios.ok()) return ratios.status();
-  return SelfTested{ratios.take()};
+  return tested;
 }
 
 void Engine::start() {
@@ -99,6 +99,7 @@ bool Engine::step_once() {
 }
 
 void Engine::run() {
+  name_this_thread("pf-engine");
   // While events wait for room in the outbox, look again soon; else sleep until something comes.
   constexpr std::chrono::microseconds kRetry(2000);
   bool spinning = false;

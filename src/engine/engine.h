@@ -17,6 +17,7 @@
 #include "engine/memory_figures.h"
 #include "engine/options.h"
 #include "engine/policy.h"
+#include "engine/self_tested.h"
 
 namespace pf {
 
@@ -57,11 +58,7 @@ class Engine {
   const EngineInfo& info() const { return info_; }
 
   // Computes a handful of tokens to see that this machine does it right, and measures what passes
-  // cost. The ratios are by drafter: a draft step over a target step, 0 where nothing was measured.
-  // Requires: not started, no request taken.
-  struct SelfTested {
-    std::vector<double> step_cost_ratios;
-  };
+  // cost: a draft step over a target step, by drafter. Requires: not started, no request taken.
   Result<SelfTested> self_test();
 
   void start();  // the thread; until then (in tests) step_once drives

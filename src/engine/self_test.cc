@@ -37,9 +37,8 @@ class SelfTest {
   }
 
   Result<SelfTestReport> run() {
-    bool fits = in_.max_context > kPrompt + kGenerated + kChain && in_.max_rows >= kPrompt + 16 &&
-                in_.n_blocks >= 3 * n_blocks_each_;
-    if (!fits) return report_;
+    report_.skipped = what_is_too_small();
+    if (!report_.skipped.empty()) return report_;
     if (Status s = check(); !s.ok()) return s;
     measure_wide();
     for (Backend* draft : in_.drafts) measure_draft(*draft);
@@ -47,6 +46,20 @@ class SelfTest {
   }
 
  private:
+  // With the flag that makes it larger; empty: nothing is.
+  std::string what_is_too_small() const {
+    auto less = [](const char* flag, int64_t has, int64_t needs) {
+      return std::string(flag) + " " + std::to_string(has) + " is less than the " +
+             std::to_string(needs) + " that it needs";
+    };
+    constexpr int64_t kContext = kPrompt + kGenerated + kChain + 1;
+    constexpr int32_t kRows = kPrompt + kChain + 1;
+    if (in_.max_context < kContext) return less("--max-model-len", in_.max_context, kContext);
+    if (in_.max_rows < kRows) return less("--max-num-batched-tokens", in_.max_rows, kRows);
+    if (in_.n_blocks < 3 * n_blocks_each_)
+      return less("--kv-blocks", in_.n_blocks, 3 * n_blocks_each_);
+    return "";
+  }
   Feeder feeder(int32_t place) const {
     Feeder f;
     for (int32_t i = 0; i < n_blocks_each_; ++i) f.blocks.push_back(place * n_blocks_each_ + i);

@@ -13,6 +13,7 @@ namespace pf {
 
 // What the start-up test found.
 struct SelfTestReport {
+  std::string skipped;  // why nothing was run; empty: it ran
   struct Pass {
     int32_t n_rows = 0;
     double seconds = 0;
@@ -35,9 +36,9 @@ struct SelfTestInput {
 // draft that is what the target says is kept to the last token; a draft that is wrong is rolled
 // back without a trace; a prefix in another sequence's block counts as one's own; and none of that
 // changes in a batch of sequences of unequal length. A handful of tokens and passes, and a quarter
-// of a second more to measure wider ones. INTERNAL says which of these failed. A pool or a context
-// too small for it is no failure: then it does less. Writes K and V into the blocks; Requires: no
-// sequence lives in them.
+// of a second more to measure wider ones. INTERNAL says which of these failed. A pool, a context
+// or a step too small for it is no failure: then nothing is run, and `skipped` says so. Writes K
+// and V into the blocks; Requires: no sequence lives in them.
 Result<SelfTestReport> self_test(const SelfTestInput& input, const Clock& clock);
 
 }  // namespace pf

@@ -14,6 +14,7 @@
 #include "engine/cancels.h"
 #include "engine/live.h"
 #include "engine/policy.h"
+#include "engine/self_tested.h"
 #include "engine/step_parts.h"
 #include "engine/step_row.h"
 #include "scheduler/deadlines.h"
@@ -28,11 +29,10 @@ class Step {
        BoundedQueue<Event>* outbox);
 
   // See Engine::self_test; teaches the controllers what it measured.
-  Result<std::vector<double>> self_test();
+  Result<SelfTested> self_test();
 
   // One step, top to bottom; false when there was nothing to run.
   bool run();
-
   void set_policy(const EnginePolicy& policy);
   void take(std::unique_ptr<Request> request);  // into the waiting line, as admit does
   void cancelled(uint64_t ticket) { cancels_.raise(ticket); }  // any thread; see Engine

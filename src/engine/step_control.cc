@@ -9,7 +9,7 @@
 
 namespace pf {
 
-Result<std::vector<double>> Step::self_test() {
+Result<SelfTested> Step::self_test() {
   SelfTestInput in{parts_.target.get(),
                    {},
                    kv_.block_tokens(),
@@ -33,7 +33,7 @@ Result<std::vector<double>> Step::self_test() {
     length_.learn_draft(drafters[i], 1, seconds);
     if (step_seconds > 0) ratios[static_cast<size_t>(drafters[i])] = seconds / step_seconds;
   }
-  return ratios;
+  return SelfTested{std::move(ratios), std::move(tested->skipped)};
 }
 
 void Step::set_policy(const EnginePolicy& policy) {

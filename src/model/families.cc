@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "model/json_file.h"
+
 namespace pf {
 namespace {
 
@@ -94,9 +96,7 @@ Result<const Family*> find_family(std::string_view name) {
     if (f.name == name) return &f;
     known += (known.empty() ? "" : ", ") + std::string(f.name);
   }
-  std::string shown;
-  for (char c : name.substr(0, 40)) shown += c >= ' ' && c <= '~' ? c : '?';
-  return invalid("the architecture '" + shown + "' is not supported (known: " + known + ")");
+  return invalid("the architecture '" + shown(name) + "' is not supported (known: " + known + ")");
 }
 
 std::span<const LayerTensorName> layer_tensor_names() { return kLayerTensors; }

@@ -49,9 +49,9 @@ RopeScaling rope_scaling_of(JsonKeys& keys, int64_t max_position) {
     s.truncate = keys.boolean("truncate", true);
     s.attention_factor = yarn_attention_factor(keys, s.factor);
   } else {
-    keys.fail(keys.has("rope_type") ? "rope_type" : "type",
-              "is '" + type.substr(0, 40) +
-                  "', which is not supported (default, linear, llama3, yarn are)");
+    keys.fail(
+        keys.has("rope_type") ? "rope_type" : "type",
+        "is '" + shown(type) + "', which is not supported (default, linear, llama3, yarn are)");
   }
   return s;
 }
@@ -209,7 +209,7 @@ Result<ModelConfig> config_of_json(std::string_view config_json,
   c.name = keys.text("_name_or_path", "");
   read_dimensions(keys, c);
   if (std::string act = keys.text("hidden_act", "silu"); act != "silu") {
-    keys.fail("hidden_act", "is '" + act.substr(0, 40) + "'; only silu is supported");
+    keys.fail("hidden_act", "is '" + shown(act) + "'; only silu is supported");
   }
   read_rope(keys, c);
   c.sliding_window = window_of(keys, **family, c.n_layers);

@@ -38,11 +38,6 @@ class Guard : public nlohmann::json_sax<json> {
   }
 
  private:
-  static std::string shown(const std::string& name) {
-    std::string out;
-    for (char c : name.substr(0, 80)) out += c >= ' ' && c <= '~' ? c : '?';
-    return out;
-  }
   bool enter() {
     keys_.emplace_back();
     if (keys_.size() <= kMostDepth) return true;
@@ -58,6 +53,12 @@ class Guard : public nlohmann::json_sax<json> {
 };
 
 }  // namespace
+
+std::string shown(std::string_view word) {
+  std::string out;
+  for (char c : word.substr(0, 80)) out += c >= ' ' && c <= '~' ? c : '?';
+  return out;
+}
 
 Result<json> parse_json(std::string_view text, size_t most_bytes) {
   if (text.size() > most_bytes) {

@@ -13,6 +13,10 @@ namespace pf {
 // `most_bytes` long. Never throws.
 Result<nlohmann::json> parse_json(std::string_view text, size_t most_bytes);
 
+// A word of a file, fit to be shown in one line: its first 80 bytes, others than printable ASCII as
+// question marks.
+std::string shown(std::string_view word);
+
 // Reads keys of one JSON object and remembers the first that is wrong, so that the caller checks
 // once. A null counts as absent.
 class JsonKeys {

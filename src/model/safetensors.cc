@@ -23,11 +23,7 @@ struct Placed {
   Tensor tensor;
 };
 
-std::string shown(const std::string& name) {
-  std::string out = "'";
-  for (char c : name.substr(0, 80)) out += c >= ' ' && c <= '~' ? c : '?';
-  return out + "'";
-}
+std::string in_quotes(const std::string& name) { return "'" + shown(name) + "'"; }
 
 std::optional<TensorType> type_of(const std::string& dtype) {
   for (TensorType t : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kI64,
@@ -56,7 +52,7 @@ Status read_tensor(const json& row, std::span<const std::byte> data, Placed* out
   if (dtype == row.end() || !dtype->is_string()) return invalid("has no 'dtype'");
   auto type = type_of(dtype->get<std::string>());
   if (!type) {
-    return invalid("has the dtype " + shown(dtype->get<std::string>()) +
+    return invalid("has the dtype " + in_quotes(dtype->get<std::string>()) +
                    ", which is not supported (F32, F16, BF16, I64, I32, I8, BOOL are)");
   }
   if (shape == row.end() || !shape->is_array() || shape->size() > kMostDimensions) {
@@ -90,7 +86,7 @@ Status check_layout(const std::vector<Placed>& sorted, size_t data_bytes) {
   uint64_t at = 0;
   for (const Placed& p : sorted) {
     if (p.begin != at) {
-      return invalid("tensor " + shown(p.tensor.name) + " begins at byte " +
+      return invalid("tensor " + in_quotes(p.tensor.name) + " begins at byte " +
                      std::to_string(p.begin) + " of the data where " + std::to_string(at) +
                      (p.begin < at ? " is expected: it overlaps its neighbour"
                                    : " is expected: there is a hole before it"));
@@ -122,7 +118,8 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes)
     if (name == "__metadata__") continue;
     Placed& p = placed.emplace_back();
     p.tensor.name = name;
-    if (Status s = read_tensor(row, data, &p); !s.ok()) return s.within("tensor " + shown(name));
+    if (Status s = read_tensor(row, data, &p); !s.ok())
+      return s.within("tensor " + in_quotes(name));
   }
   std::sort(placed.begin(), placed.end(),
             [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
@@ -154,7 +151,7 @@ Result<ShardIndex> parse_shard_index(std::string_view json_text) {
     if (!name.ends_with(".safetensors") || name.find('/') != std::string::npos ||
         name.find('\\') != std::string::npos || name.find('\0') != std::string::npos ||
         name.front() == '.') {
-      return invalid("weight_map of tensor " + shown(tensor) + ": " + shown(name) +
+      return invalid("weight_map of tensor " + in_quotes(tensor) + ": " + in_quotes(name) +
                      " is no plain name of a .safetensors file in the same folder");
     }
     out.tensors.emplace_back(tensor, name);

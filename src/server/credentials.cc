@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "server/certificates.h"
 
 namespace pf {
 namespace {
@@ -144,6 +145,21 @@ Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(const TlsFil
   changing->add(std::move(group));
   return std::shared_ptr<grpc::ServerCredentials>(
       std::make_shared<ChangingTls>(identity, !files.client_ca.empty()));
+}
+
+std::vector<std::string> tls_warnings(const TlsFiles& files, int64_t now_s) {
+  std::vector<std::string> lines;
+  for (auto [flag, path, cure] :
+       {std::tuple{"--tls-cert", &files.cert, "clients refuse it"},
+        std::tuple{"--tls-client-ca", &files.client_ca, "its clients are refused"}}) {
+    if (path->empty()) continue;
+    Result<std::string> text = read_whole_file(*path, kMaxConfigurationBytes);
+    if (!text.ok()) continue;  // server_credentials has said so
+    for (const std::string& line : out_of_date(*text, now_s))
+      lines.push_back(std::string(flag) + " " + *path + ": a certificate in it " + line + "; " +
+                      cure + " until the file is renewed, which needs no restart");
+  }
+  return lines;
 }
 
 }  // namespace pf

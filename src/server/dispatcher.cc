@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "base/thread_name.h"
+
 namespace pf {
 namespace {
 
@@ -96,6 +98,7 @@ int64_t Dispatcher::waiting_since_us() const {
 }
 
 void Dispatcher::run() {
+  name_this_thread("pf-dispatch");
   int64_t next_tick_us = 0;
   while (!stop_.load()) {
     if (std::optional<Event> event = port_.outbox->pop_for(kTick)) take(std::move(*event));

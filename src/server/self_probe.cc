@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "base/thread_name.h"
 #include "server/connect.h"
 
 namespace pf {
@@ -41,6 +42,7 @@ bool SelfProbe::answers() const {
 }
 
 void SelfProbe::run(std::stop_token stop) {
+  name_this_thread("pf-probe");
   std::mutex mutex;
   std::condition_variable_any nap;
   for (int failures = 0;;) {

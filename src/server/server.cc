@@ -5,6 +5,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "base/files.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr const char* kReadyService = "pilotfish.v1.Inference";
 constexpr int64_t kShutdownGrace_us = 2'000'000;  // for streams that are told SHUTDOWN
+constexpr int64_t kHurriedGrace_us = 300'000;     // where the supervisor has lost patience
 // Nothing is left to tell anyone, but the engine still holds calls: only a hang is worth dying for.
 constexpr int64_t kEngineGrace_us = 20'000'000;
 
@@ -67,6 +69,8 @@ Status Server::open() {
       server_credentials(options_.tls, &files_, &state_->log);
   if (!credentials.ok()) return credentials.status();
   credentials_ = credentials.take();
+  for (const std::string& line : tls_warnings(options_.tls, std::time(nullptr)))
+    state_->log.warn(line);
   if (Status s = read_tokens(); !s.ok()) return s;
   if (!options_.metrics_listen.empty()) {
     auto http = HttpEndpoint::start(options_.metrics_listen,
@@ -190,7 +194,8 @@ bool Server::drain(const std::function<bool()>& hurry) {
   if (wait_for_calls(now_us + drain_timeout_us_.load(), hurry)) return true;
   if (state_->backing == nullptr) return false;
   state_->backing->port.finish_all(FinishReason::kShutdown);
-  wait_for_calls(state_->clock.now_us() + kShutdownGrace_us, [] { return false; });
+  wait_for_calls(state_->clock.now_us() + kShutdownGrace_us, hurry);
+  if (hurry()) wait_for_calls(state_->clock.now_us() + kHurriedGrace_us, [] { return false; });
   return false;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/thread_name.h"
+
 namespace pf {
 namespace {
 
@@ -46,6 +48,7 @@ int64_t Watch::age_us() const {
 }
 
 void Watch::run() {
+  name_this_thread("pf-watch");
   bool hung = false;
   int64_t looked_us = state_.clock.now_us();
   int64_t next_us = 0, stats_us = looked_us + options_.stats_us;

@@ -83,6 +83,19 @@ TEST(Config, EveryOptionIsReadFromAllThreeAndPrintedAsItWouldBeRead) {
   }
 }
 
+// Found by tests/fuzz: it was printed as several drafts.
+TEST(Config, APathWithCommasIsOneDraftAlsoWhenPrinted) {
+  auto r = read({}, {}, "draft = ['a=x, y.gguf', 'z']");
+  ASSERT_TRUE(r->status.ok()) << r->status.message();
+  auto again = read({}, {}, r->config.print());
+  ASSERT_TRUE(again->status.ok()) << again->status.message();
+  const std::vector<DraftOption>& drafts = again->config.settings().engine.drafts;
+  ASSERT_EQ(drafts.size(), 2u);
+  EXPECT_EQ(drafts[0].name, "a");
+  EXPECT_EQ(drafts[0].path, "x, y.gguf");
+  EXPECT_EQ(drafts[1].path, "z");
+}
+
 TEST(Config, ANumberIsPrintedWithAllItsDigits) {
   for (const char* value : {"0.0123456789", "0.25"}) {
     auto r = read({"--alpha-base", value});

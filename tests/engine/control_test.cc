@@ -41,6 +41,7 @@ TEST(Control, AdaptiveLengthsChangeNoWord) {
           EXPECT_EQ((h.replies[{ticket, 0}].tokens),
                     plain_run(h.options.model, request, 0, 256).tokens);
         EXPECT_GT(h.step->snapshot().n_drafted, 0);
+        EXPECT_TRUE(n_blocks > 90 || h.step->snapshot().n_preemptions > 0);
       }
 }
 
@@ -74,6 +75,7 @@ TEST(Control, AMeasuredChoiceAmongAllDraftersChangesNoWord) {
           rounds[d] += reply.speculation.rounds_per_drafter[d];
       }
       Snapshot s = h.step->snapshot();
+      EXPECT_EQ(s.n_preemptions > 0, n_blocks == 120);
       EXPECT_EQ(rounds, s.rounds_per_drafter);
       int64_t all = 0, n_used = 0;
       for (int64_t n : rounds) all += n, n_used += n > 0;

@@ -1,7 +1,6 @@
 #include "engine/hash_model.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "backend/head_drafts.h"
@@ -94,8 +93,7 @@ void HashBackend::read_logits(int32_t first, int32_t n, View<float, 2> out) {
     int32_t row = batch_.logit_rows[static_cast<size_t>(first + k)];
     uint64_t h = hash_of_row(row);
     model_.logits(h, out[k].span(), agreement_on_text());
-    if (batch_.tokens[static_cast<size_t>(row)] == poison_token)
-      out(k, 0) = std::numeric_limits<float>::quiet_NaN();
+    if (spoil) spoil(text_, out[k].span());
   }
 }
 

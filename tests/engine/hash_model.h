@@ -91,8 +91,9 @@ class HashBackend final : public Backend {
   // Called by every pass: a forward, or one level of a proposal for all its jobs together, as a
   // device would run it.
   std::function<void(int32_t n_rows)> on_pass;
-  int32_t poison_token = -1;  // a row that feeds it has NaN logits
-  bool is_head = false;       // over these hidden states of another one
+  // Called with the logits of each row that is looked at and the text that they follow.
+  std::function<void(std::span<const int32_t> text, std::span<float> logits)> spoil;
+  bool is_head = false;  // over these hidden states of another one
   HiddenStates hidden_of;
   bool keeps_hidden = false;
   int32_t n_medusa_heads = 0;  // > 0: so many heads over hidden_of, and no plane

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
+#include <limits>
+#include <map>
 
 #include "engine/harness.h"
 
@@ -190,28 +193,63 @@ TEST(Limits, ShutdownEndsEverythingAtOnce) {
   h.step->check_integrity();
 }
 
-TEST(Limits, NonFiniteLogitsEndThatSequenceAlone) {
-  Harness quiet({});
-  uint64_t quiet_ticket = quiet.submit(quiet.request(prompt_of(20, 2), 30));
-  quiet.run();
-  Harness h({});
-  auto bad = h.request(prompt_of(20, 1), 30);
-  bad->prompt.back() = 29;
-  for (int32_t& t : bad->prompt) t = t == 29 && &t != &bad->prompt.back() ? 28 : t;
-  h.target->poison_token = 29;
-  auto good = std::make_unique<Request>();
-  uint64_t t = h.submit(std::move(bad));
-  good = h.request(prompt_of(20, 2), 30);
-  good->seed = 1000 + quiet_ticket;
-  uint64_t g = h.submit(std::move(good));
-  h.run();
-  EXPECT_EQ((h.replies[{t, 0}].finish), FinishReason::kCorrupted);
-  std::vector<int32_t> want = quiet.replies[{quiet_ticket, 0}].tokens;
-  if (std::find(want.begin(), want.end(), 29) == want.end()) {
-    EXPECT_EQ((h.replies[{g, 0}].tokens), want);
-  } else {
-    EXPECT_EQ((h.replies[{g, 0}].finish), FinishReason::kCorrupted);  // it said the poison itself
+struct Spoilt {
+  int32_t behind, column;  // so many tokens of the answer, a place among the logits
+  float value;
+};
+
+// Four neighbours and, between them, the one whose prompt begins with kBad.
+constexpr int32_t kBad = 3, kGood = 4, kAnswer = 30;
+std::map<uint64_t, Reply> five_replies(HarnessOptions o, float temperature, const Spoilt* spoilt) {
+  Harness h(o);
+  if (spoilt != nullptr)
+    h.target->spoil = [spoilt](std::span<const int32_t> text, std::span<float> logits) {
+      if (text.front() == kBad && text.size() == static_cast<size_t>(20 + spoilt->behind))
+        logits[static_cast<size_t>(spoilt->column)] = spoilt->value;
+    };
+  for (uint32_t i = 0; i < 5; ++i) {
+    auto r = h.request(prompt_of(20, i), kAnswer);
+    r->prompt[0] = i == 2 ? kBad : kGood;
+    r->sampling.temperature = temperature;
+    r->has_seed = true;
+    h.submit(std::move(r));
   }
+  h.run();
+  EXPECT_EQ(h.step->kv().n_in_use(), 0);
+  std::map<uint64_t, Reply> replies;
+  for (auto& [key, reply] : h.replies) replies.emplace(key.first, reply);
+  return replies;
+}
+
+// RELIABILITY R11: behind the prompt, in the middle and at the last token, whatever the column; a
+// draft of k tokens may meet the row so much earlier.
+TEST(Limits, NonFiniteLogitsEndThatSequenceAlone) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (float temperature : {0.0f, 0.8f})
+    for (int32_t k : {0, 4}) {
+      const HarnessOptions o{.draft_agreement = 50, .k = k};
+      const std::map<uint64_t, Reply> quiet = five_replies(o, temperature, nullptr);
+      for (int32_t behind : {0, 17, kAnswer - 1})
+        for (int32_t column : {0, 17, o.model.vocabulary - 1})
+          for (float value : {std::nanf(""), kInf}) {
+            SCOPED_TRACE(testing::Message() << "k " << k << " behind " << behind << " column "
+                                            << column << " value " << value);
+            Spoilt spoilt{behind, column, value};
+            for (auto& [ticket, reply] : five_replies(o, temperature, &spoilt)) {
+              const std::vector<int32_t>& want = quiet.at(ticket).tokens;
+              if (ticket != std::next(quiet.begin(), 2)->first) {
+                EXPECT_EQ(reply.tokens, want);
+                EXPECT_EQ(reply.finish, FinishReason::kLength);
+                continue;
+              }
+              EXPECT_EQ(reply.finish, FinishReason::kCorrupted);
+              const auto n = static_cast<int32_t>(reply.tokens.size());
+              EXPECT_LE(n, behind);
+              EXPECT_GE(n, behind - k);
+              EXPECT_TRUE(std::equal(reply.tokens.begin(), reply.tokens.end(), want.begin()));
+            }
+          }
+    }
 }
 
 }  // namespace

@@ -532,22 +532,28 @@ TEST_P(Lossless, NeighboursAndArrivalOrderDoNotMatter) {
   Request asked = *r;
   quiet.submit(std::move(r));
   quiet.run();
-  Harness busy({.draft_agreement = 40, .k = 4, .n_blocks = 160});
-  for (int32_t i = 0; i < 31; ++i) {
-    if (i == 17) {
-      auto copy = std::make_unique<Request>(asked);
-      copy->ticket = 9999;
-      busy.submit(std::move(copy));
+  const Reply& a = quiet.replies[{asked.ticket, 0}];
+  for (int32_t n_blocks : {2000, 70})
+    for (int32_t place : {0, 17, 30}) {
+      SCOPED_TRACE(testing::Message() << n_blocks << " blocks, " << place << " before it");
+      Harness busy({.draft_agreement = 40, .k = 4, .n_blocks = n_blocks});
+      for (int32_t i = 0; i < 31; ++i) {
+        if (i == place) {
+          auto copy = std::make_unique<Request>(asked);
+          copy->ticket = 9999;
+          busy.submit(std::move(copy));
+        }
+        busy.submit(busy.request(prompt_of(7 + i, static_cast<uint32_t>(i)), 35));
+        busy.run_step();
+      }
+      busy.run();
+      EXPECT_EQ(busy.step->snapshot().n_preemptions > 0, n_blocks == 70);
+      const Reply& b = busy.replies[{9999, 0}];
+      EXPECT_EQ(a.tokens, b.tokens);
+      ASSERT_EQ(a.logprobs.size(), b.logprobs.size());
+      for (size_t i = 0; i < a.logprobs.size(); ++i)
+        EXPECT_EQ(a.logprobs[i].logprob, b.logprobs[i].logprob);
     }
-    busy.submit(busy.request(prompt_of(7 + i, static_cast<uint32_t>(i)), 35));
-    busy.run_step();
-  }
-  busy.run();
-  const Reply &a = quiet.replies[{asked.ticket, 0}], &b = busy.replies[{9999, 0}];
-  EXPECT_EQ(a.tokens, b.tokens);
-  ASSERT_EQ(a.logprobs.size(), b.logprobs.size());
-  for (size_t i = 0; i < a.logprobs.size(); ++i)
-    EXPECT_EQ(a.logprobs[i].logprob, b.logprobs[i].logprob);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, Lossless,

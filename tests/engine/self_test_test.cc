@@ -69,11 +69,25 @@ TEST(SelfTest, PassesAndMeasuresWhatPassesCost) {
   }
 }
 
-TEST(SelfTest, ASmallPoolOrContextIsNoFailure) {
+// 19 tokens of a prompt, 6 behind it and a chain of 15 with its root; three sequences of 56 / 16
+// blocks.
+TEST(SelfTest, WhatIsTooSmallIsNoFailureAndNoPassEither) {
   Clock clock(1);
-  HashBackend target(HashModel{}, 3, 16, 24);
-  EXPECT_TRUE(self_test({&target, {}, 16, 3, 128, 256}, clock).ok());
-  EXPECT_TRUE(self_test({&target, {}, 16, 64, 128, 24}, clock).ok());
+  HashBackend target(HashModel{}, 64, 16, 256);
+  int32_t n_passes = 0;
+  target.on_pass = [&](int32_t) { ++n_passes; };
+  auto skipped = [&](int32_t n_blocks, int32_t max_rows, int64_t max_context) {
+    n_passes = 0;
+    Result<SelfTestReport> report =
+        self_test({&target, {}, 16, n_blocks, max_rows, max_context}, clock);
+    EXPECT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(report->skipped.empty(), n_passes > 0);
+    return report->skipped;
+  };
+  EXPECT_EQ(skipped(8, 128, 256), "--kv-blocks 8 is less than the 9 that it needs");
+  EXPECT_EQ(skipped(64, 34, 256), "--max-num-batched-tokens 34 is less than the 35 that it needs");
+  EXPECT_EQ(skipped(64, 128, 40), "--max-model-len 40 is less than the 41 that it needs");
+  EXPECT_EQ(skipped(9, 35, 41), "");
 }
 
 TEST(SelfTest, NamesWhatIsWrong) {

@@ -177,6 +177,7 @@ TEST(Ahead, WhatTheTargetDisagreesWithIsTakenBack) {
       if (agreement > 0) {
         EXPECT_GT(h.draft_model->n_ahead_used(), 0);
       }
+      EXPECT_EQ(h.step->snapshot().n_preemptions > 0, n_blocks == 110);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/thread_name.h"
 #include "server/engine_port.h"
 
 namespace pf {
@@ -18,8 +19,12 @@ namespace pf {
 // millisecond while `running`; tests can hold it still.
 class FakeEngine {
  public:
-  explicit FakeEngine(int32_t max_queue = 4, int64_t max_context = 64)
-      : outbox_(1 << 16), max_queue_(max_queue), max_context_(max_context) {
+  // `clock`, which outlives this: what steps, deadlines and times go by; null: the steady one.
+  explicit FakeEngine(int32_t max_queue = 4, int64_t max_context = 64, const Clock* clock = nullptr)
+      : max_queue(max_queue),
+        clock_(clock != nullptr ? *clock : steady_),
+        outbox_(1 << 16),
+        max_context_(max_context) {
     thread_ = std::thread([this] { run(); });
   }
   ~FakeEngine() {
@@ -29,7 +34,7 @@ class FakeEngine {
 
   bool submit(std::unique_ptr<Request>& request) {
     std::lock_guard lock(mutex_);
-    if (static_cast<int32_t>(live_.size()) >= max_queue_) return false;
+    if (static_cast<int32_t>(live_.size()) >= max_queue.load()) return false;
     uint64_t ticket = request->ticket;
     Live& live = live_[ticket];
     live.counts.assign(static_cast<size_t>(request->n), 0);
@@ -67,6 +72,7 @@ class FakeEngine {
     return live_.size();
   }
 
+  std::atomic<int32_t> max_queue;  // requests that it takes at a time
   std::atomic<bool> running{true};
   std::atomic<uint64_t> dead{0};  // Snapshot::dead_drafters
   std::atomic<int> round{1};
@@ -83,6 +89,7 @@ class FakeEngine {
   };
 
   void run() {
+    name_this_thread("pf-engine");
     while (!stop_.load()) {
       if (running.load()) step();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -136,9 +143,9 @@ class FakeEngine {
     outbox_.try_push(std::move(e));
   }
 
-  Clock clock_;
+  const Clock steady_;
+  const Clock& clock_;
   BoundedQueue<Event> outbox_;
-  const int32_t max_queue_;
   const int64_t max_context_;
   mutable std::mutex mutex_;
   Snapshot figures_ = [] {  // what snapshots say besides

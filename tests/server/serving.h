@@ -92,7 +92,7 @@ class Serving : public testing::Test {
   Clock clock;
   std::ostringstream log_text;
   Log log{Log::Format::kText, "info", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text)};
-  FakeEngine engine{4, 1 << 20};
+  FakeEngine engine{4, 1 << 20, &clock};
   std::unique_ptr<Server> server;  // goes before the engine
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<wire::Inference::Stub> stub;

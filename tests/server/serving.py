@@ -51,14 +51,15 @@ class Client:
 class Server:
     started = []  # all of them, so that none outlives a failed test
 
-    def __init__(self, binary, *flags, model=True, wait=True):
+    def __init__(self, binary, *flags, model=True, wait=True, output=subprocess.PIPE, **popen):
+        """`output`: where its log goes; `popen`: more of subprocess.Popen's arguments."""
         self.port, self.metrics_port = free_port(), free_port()
         self.target = f"127.0.0.1:{self.port}"
         args = [binary, "serve", "--listen", self.target, "--metrics-listen", f"127.0.0.1:{self.metrics_port}"]
         if model:
             args += ["--model", MODEL, "--draft", DRAFT, "--max-model-len", "512", "--threads", "2"]
-        self.process = subprocess.Popen([*map(str, args), *flags], stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+        self.process = subprocess.Popen([*map(str, args), *flags], stdout=output,
+                                        stderr=subprocess.STDOUT, text=True, cwd=ROOT, **popen)
         Server.started.append(self.process)
         if wait:
             self.wait_ready(binary)

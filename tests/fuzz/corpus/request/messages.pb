@@ -1,0 +1,5 @@
+*,
+
+systembe brief
+
+userhé <|im_end|>Jmodel"
