@@ -20,6 +20,8 @@ int check_health(const HealthOptions& o) {
   namespace wire = grpc::health::v1;
   Result<int64_t> timeout = parse_duration_us(o.client.timeout);
   if (!timeout.ok()) return fail(timeout.status().within("--timeout"));
+  if (Status s = check_target(o.client.target); !s.ok()) return fail(s);
+  quiet_grpc();
   auto credentials = credentials_of(o.client);
   if (!credentials.ok()) return fail(credentials.status());
   auto stub = wire::Health::NewStub(grpc::CreateChannel(o.client.target, *credentials));
@@ -30,8 +32,8 @@ int check_health(const HealthOptions& o) {
   wire::HealthCheckResponse response;
   grpc::Status status = stub->Check(&context, request, &response);
   if (!status.ok()) {
-    std::fprintf(stderr, "pilotfish: health: %s does not answer: %s\n", o.client.target.c_str(),
-                 status.error_message().c_str());
+    std::fprintf(stderr, "pilotfish: health: %s\n",
+                 failure_of(status, o.client.target, "grpc.health.v1", "--listen").c_str());
     return kCheckSaidNo;
   }
   bool serving = response.status() == wire::HealthCheckResponse::SERVING;

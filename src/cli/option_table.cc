@@ -25,16 +25,6 @@ T value_of(const Field<T>& field, const Settings& settings) {
   return field(const_cast<Settings&>(settings));
 }
 
-// HOST:PORT, or unix:PATH. gRPC takes a larger number modulo 65536.
-Status check_address(const std::string& text) {
-  if (text.starts_with("unix:") && text.size() > 5) return {};
-  size_t colon = text.rfind(':');
-  Result<int64_t> port = parse_integer(colon == std::string::npos ? "" : text.substr(colon + 1));
-  if (!port.ok()) return invalid("needs HOST:PORT such as 127.0.0.1:50051");
-  if (*port < 0 || *port > 65535) return invalid("needs a port in 0..65535");
-  return {};
-}
-
 // Makes rows of the table; remembers the group and scope that they stand in.
 class Table {
  public:
@@ -344,13 +334,14 @@ void add_serving(Table* t) {
   t->toggle({"reflection", "gRPC reflection, by which clients find the services"},
             PF_FIELD(server.reflection));
   t->section("Security", Scope::kServe);
-  t->text({"tls-cert", "Certificate chain (PEM); a changed file is taken up by itself"}, "FILE",
+  t->text({"tls-cert", "Certificate chain (PEM); a changed pair is taken up by itself"}, "FILE",
           PF_FIELD(server.tls.cert));
   t->text({"tls-key", "Private key (PEM)"}, "FILE", PF_FIELD(server.tls.key));
   t->text({"tls-client-ca", "Clients must show a certificate of this authority (PEM)"}, "FILE",
           PF_FIELD(server.tls.client_ca));
-  t->text({"auth-token-file", "Bearer tokens that are let in, one a line"}, "FILE",
-          PF_FIELD(server.auth_token_file));
+  t->text({"auth-token-file",
+           "Bearer tokens that are let in, one a line; a changed file is taken up by itself"},
+          "FILE", PF_FIELD(server.auth_token_file));
   t->section("Logging", Scope::kServe);
   t->choice({"log-format", "Lines on stderr"}, {"text", "json"}, PF_FIELD(log_format));
   t->choice({"log-level", "The least that is said"}, {"debug", "info", "warn", "error", "off"},

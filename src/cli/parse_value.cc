@@ -89,6 +89,18 @@ Result<int64_t> parse_duration_us(std::string_view text) {
   return value;
 }
 
+Status check_address(const std::string& text) {
+  if (text.starts_with("unix:") && text.size() > 5) return {};
+  size_t colon = text.rfind(':');
+  Result<int64_t> port = parse_integer(colon == std::string::npos ? "" : text.substr(colon + 1));
+  if (!port.ok()) return invalid("needs HOST:PORT such as 127.0.0.1:50051");
+  if (*port < 0 || *port > 65535) return invalid("needs a port in 0..65535");
+  if (colon == 0)
+    return invalid("has no host in front of the port; write 127.0.0.1" + text +
+                   " for this machine alone, 0.0.0.0" + text + " for all of its addresses");
+  return {};
+}
+
 std::vector<std::string> split_list(std::string_view text) {
   std::vector<std::string> items;
   while (!text.empty()) {

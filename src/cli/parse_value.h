@@ -16,6 +16,8 @@ Result<uint64_t> parse_seed(std::string_view text);  // 0..2^64 - 1
 Result<int64_t> parse_token_count(std::string_view text);  // 32k = 32,000; 32K = 32,768; m, M too
 Result<double> parse_number(std::string_view text);        // finite
 Result<bool> parse_bool(std::string_view text);            // true, false, 1, 0, yes, no, on, off
+// HOST:PORT, or unix:PATH. gRPC takes a larger number modulo 65536.
+Status check_address(const std::string& text);
 Result<int64_t> parse_duration_us(std::string_view text);  // 250ms, 30s, 2m
 
 std::vector<std::string> split_list(std::string_view text);  // at commas, spaces taken off

@@ -1,4 +1,3 @@
-#include <grpc/support/log.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -8,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "cli/client.h"
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/last_words.h"
@@ -32,10 +32,11 @@ sigset_t block_signals() {
   return set;
 }
 
-// True: an end was asked for. SIGHUP asks for nothing: changed certificates are found anyway.
-bool wait_for_end(const sigset_t& set, int milliseconds) {
+// True: an end was asked for. SIGHUP asks for a look at certificates and tokens.
+bool wait_for_end(const sigset_t& set, int milliseconds, Server& server) {
   timespec time{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
   int signal = sigtimedwait(&set, nullptr, &time);
+  if (signal == SIGHUP) server.reread_files();
   return signal == SIGTERM || signal == SIGINT;
 }
 
@@ -44,12 +45,6 @@ void raise_descriptor_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// gRPC's own words go to stderr only when GRPC_VERBOSITY asks for them: what matters of them is
-// said by this program.
-void quiet_grpc() {
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
 // Loads on a thread of its own, so that signals are heard meanwhile.
@@ -68,11 +63,11 @@ struct Loading {
 
 // Says how far it is meanwhile. False: an end was asked for.
 bool wait_until_loaded(const sigset_t& set, const Settings& settings, const Loading& loading,
-                       const Clock& clock, const Server& server, Log& log) {
+                       const Clock& clock, Server& server, Log& log) {
   LoadReport report(loading.progress, settings.log_format == "json" ? nullptr : terminal(), &log);
   const int64_t began_us = clock.now_us();
   while (!loading.done.load()) {
-    if (wait_for_end(set, 20) || server.drain_asked()) return false;
+    if (wait_for_end(set, 20, server) || server.drain_asked()) return false;
     report.tick(1e-6 * static_cast<double>(clock.now_us() - began_us));
   }
   return true;
@@ -86,11 +81,11 @@ bool wait_until_loaded(const sigset_t& set, const Settings& settings, const Load
 }
 
 void run_until_signal(const sigset_t& set, Server& server, Log& log) {
-  while (!wait_for_end(set, 200) && !server.drain_asked()) {
+  while (!wait_for_end(set, 200, server) && !server.drain_asked()) {
   }
   log.info("draining");
   bool again = false;
-  bool clean = server.drain([&] { return again = again || wait_for_end(set, 0); });
+  bool clean = server.drain([&] { return again = again || wait_for_end(set, 0, server); });
   log.info("drained", {{"all_finished", std::string(clean ? "yes" : "no")}});
   // Whatever holds the calls now, the supervisor has waited long enough.
   if (again || server.state().n_open.load() > 0) end_at_once(log);
@@ -114,6 +109,13 @@ Status test_engine(Engine& engine, Log& log) {
   return {};
 }
 
+// The last line of a start that fails, in the form of the log whatever its level is.
+int refuse(const Status& status, const Settings& settings) {
+  if (settings.log_format != "json") return fail(status);
+  Log(Log::Format::kJson, "error").error("cannot start", {{"why", status.message()}});
+  return kUsage;
+}
+
 int serve(Config& config) {
   Settings& settings = config.settings();
   sigset_t set = block_signals();
@@ -125,7 +127,8 @@ int serve(Config& config) {
   for (const std::string& variable : config.ignored())
     log.info("ignored a variable of Kubernetes", {{"name", variable}});
   if (settings.engine.model.empty())
-    return fail(invalid("--model is not set; give a .gguf file or a folder with config.json"));
+    return refuse(invalid("--model is not set; give a .gguf file or a folder with config.json"),
+                  settings);
   for (const std::string& line : settle(&settings.engine)) log.warn(line);
 
   Clock clock;
@@ -138,7 +141,7 @@ int serve(Config& config) {
   end_on_faults(&settings.server);
   std::unique_ptr<Engine> engine;  // outlives the server
   Result<std::unique_ptr<Server>> started = Server::start(settings.server, clock, log);
-  if (!started.ok()) return fail(started.status());
+  if (!started.ok()) return refuse(started.status(), settings);
   Server& server = **started;
   set_dying_server(&server);
   log.info("listening", {{"address", settings.server.listen},
@@ -153,12 +156,12 @@ int serve(Config& config) {
   loading.thread.join();
   if (!loading.result->ok()) {
     set_dying_server(nullptr);
-    return fail(loading.result->status());
+    return refuse(loading.result->status(), settings);
   }
   engine = std::move((*loading.result)->engine);
   if (Status s = test_engine(*engine, log); !s.ok()) {
     set_dying_server(nullptr);
-    return fail(s), kFault;
+    return refuse(s, settings), kFault;
   }
   for (const std::string& note : start_notes(settings.engine)) log.warn(note);
   engine->start();

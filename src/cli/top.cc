@@ -49,6 +49,8 @@ int watch(const TopOptions& o) {
   if (!timeout.ok()) return fail(timeout.status().within("--timeout"));
   Result<int64_t> interval = parse_duration_us(o.interval);
   if (!interval.ok()) return fail(interval.status().within("--interval"));
+  if (Status s = check_target(o.client.target); !s.ok()) return fail(s);
+  quiet_grpc();
   auto credentials = credentials_of(o.client);
   if (!credentials.ok()) return fail(credentials.status());
   Result<std::string> bearer = bearer_of(o);
@@ -63,9 +65,9 @@ int watch(const TopOptions& o) {
     wire::ServerInfo info;
     grpc::Status status = stub->GetServerInfo(&context, {}, &info);
     if (!status.ok()) {
-      std::fprintf(stderr,
-                   "pilotfish: top: %s does not answer: %s; is it the server's --admin-listen?\n",
-                   o.client.target.c_str(), status.error_message().c_str());
+      std::fprintf(
+          stderr, "pilotfish: top: %s\n",
+          failure_of(status, o.client.target, "pilotfish.v1.Admin", "--admin-listen").c_str());
       return kCheckSaidNo;
     }
     if (terminal) std::fputs("\x1b[H\x1b[2J", stdout);

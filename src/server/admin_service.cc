@@ -90,6 +90,7 @@ void AdminService::fill(admin::ServerInfo* info) const {
 grpc::ServerUnaryReactor* AdminService::GetServerInfo(grpc::CallbackServerContext* context,
                                                       const admin::GetServerInfoRequest*,
                                                       admin::ServerInfo* response) {
+  Handlers::Inside inside(state_.handlers);
   if (grpc::Status s = check_token(state_, context); !s.ok()) return answer(context, s);
   fill(response);
   return answer(context, grpc::Status::OK);
@@ -98,6 +99,7 @@ grpc::ServerUnaryReactor* AdminService::GetServerInfo(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* AdminService::Abort(grpc::CallbackServerContext* context,
                                               const admin::AbortRequest* request,
                                               admin::AbortResponse*) {
+  Handlers::Inside inside(state_.handlers);
   if (grpc::Status s = check_token(state_, context); !s.ok()) return answer(context, s);
   bool known = hooks_.figures() && state_.backing->dispatcher.abort(request->request_id());
   return answer(context, known ? grpc::Status::OK
@@ -108,6 +110,7 @@ grpc::ServerUnaryReactor* AdminService::Abort(grpc::CallbackServerContext* conte
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
                                               const admin::DrainRequest* request,
                                               admin::DrainResponse* response) {
+  Handlers::Inside inside(state_.handlers);
   if (grpc::Status s = check_token(state_, context); !s.ok()) return answer(context, s);
   std::optional<int64_t> timeout_us;
   if (request->has_timeout_ms()) timeout_us = int64_t{request->timeout_ms()} * 1000;
@@ -120,6 +123,7 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
 grpc::ServerUnaryReactor* AdminService::PlanMemory(grpc::CallbackServerContext* context,
                                                    const admin::PlanMemoryRequest* request,
                                                    admin::MemoryPlan* response) {
+  Handlers::Inside inside(state_.handlers);
   if (grpc::Status s = check_token(state_, context); !s.ok()) return answer(context, s);
   if (!hooks_.plan_memory)
     return answer(context, {grpc::StatusCode::UNIMPLEMENTED, "this server cannot plan memory"});
@@ -132,6 +136,7 @@ grpc::ServerUnaryReactor* AdminService::PlanMemory(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* AdminService::SetPolicy(grpc::CallbackServerContext* context,
                                                   const admin::Policy* request,
                                                   admin::Policy* response) {
+  Handlers::Inside inside(state_.handlers);
   if (grpc::Status s = check_token(state_, context); !s.ok()) return answer(context, s);
   if (!hooks_.figures()) return answer(context, no_model());
   std::lock_guard lock(state_.policy_mutex);  // one change at a time

@@ -41,11 +41,15 @@ bool queue_is_full(const ServerState& state) {
   return b.port.snapshot().n_waiting + state.n_preparing.load() > b.model.max_queue;
 }
 
-struct Counted {
-  explicit Counted(std::atomic<int64_t>& n) : n(n) { ++n; }
-  ~Counted() { --n; }
-  std::atomic<int64_t>& n;
-};
+std::shared_ptr<void> counted(std::atomic<int64_t>& n) {
+  ++n;
+  return std::shared_ptr<void>(&n, [&n](void*) { --n; });
+}
+
+grpc::Status refuse_invalid(ServerState& state, const Status& status) {
+  state.metrics.rejected("invalid");
+  return to_grpc(status);
+}
 
 }  // namespace
 
@@ -94,8 +98,7 @@ grpc::Status to_grpc(FinishReason failure) {
 }
 
 grpc::Status check_token(ServerState& state, grpc::CallbackServerContext* context) {
-  if (!state.auth) return grpc::Status::OK;
-  Status s = state.auth->check(header(*context, "authorization"));
+  Status s = state.auth.check(header(*context, "authorization"));
   if (!s.ok()) state.metrics.rejected("unauthenticated");
   return to_grpc(s);
 }
@@ -125,27 +128,38 @@ grpc::Status refuse_full_queue(ServerState& state, grpc::CallbackServerContext* 
   return to_grpc(status);
 }
 
+grpc::Status refuse(ServerState& state, grpc::CallbackServerContext* context,
+                    const Status& status) {
+  if (status.code() == Code::kResourceExhausted) return refuse_full_queue(state, context, status);
+  state.metrics.rejected("duplicate");
+  return to_grpc(status);
+}
+
 grpc::Status admit(ServerState& state, grpc::CallbackServerContext* context,
-                   const wire::GenerateRequest& request, PreparedRequest* out) {
+                   const wire::GenerateRequest& request, Admitted* out) {
   if (grpc::Status s = check_call(state, context); !s.ok()) return s;
-  int64_t now_us = state.clock.now_us();
-  int64_t deadline_us = deadline_of(*context, now_us);
-  if (deadline_us <= now_us) return to_grpc(FinishReason::kDeadline);
-  Counted counted(state.n_preparing);
+  out->arrival_us = state.clock.now_us();
+  out->deadline_us = deadline_of(*context, out->arrival_us);
+  if (out->deadline_us <= out->arrival_us) return to_grpc(FinishReason::kDeadline);
+  out->counted = counted(state.n_preparing);
   if (queue_is_full(state))
     return refuse_full_queue(
         state, context, Status(Code::kResourceExhausted, "the queue is full; try again later"));
-  const ServedModel& model = state.backing->model;
-  auto invalid_call = [&](const Status& s) {
-    state.metrics.rejected("invalid");
-    return to_grpc(s);
-  };
-  if (Status s = check_request(request, model); !s.ok()) return invalid_call(s);
-  Result<PreparedRequest> prepared = make_request(request, model, now_us);
-  if (!prepared.ok()) return invalid_call(prepared.status());
+  if (Status s = check_request(request, state.backing->model); !s.ok())
+    return refuse_invalid(state, s);
+  out->request_id = id_of(request, *context);
+  out->is_long = text_bytes(request) > kLongTextBytes;
+  return grpc::Status::OK;
+}
+
+grpc::Status prepare(ServerState& state, const wire::GenerateRequest& request,
+                     const Admitted& admitted, PreparedRequest* out) {
+  Result<PreparedRequest> prepared =
+      make_request(request, state.backing->model, admitted.arrival_us);
+  if (!prepared.ok()) return refuse_invalid(state, prepared.status());
   *out = prepared.take();
-  out->request->deadline_us = deadline_us;
-  out->answer.request_id = id_of(request, *context);
+  out->request->deadline_us = admitted.deadline_us;
+  out->answer.request_id = admitted.request_id;
   return grpc::Status::OK;
 }
 

@@ -3,8 +3,6 @@
 #include <cctype>
 #include <sstream>
 
-#include "base/files.h"
-
 namespace pf {
 namespace {
 
@@ -27,10 +25,8 @@ bool equal_in_constant_time(std::string_view given, std::string_view secret) {
 
 }  // namespace
 
-Result<AuthTokens> AuthTokens::load(const std::string& path) {
-  Result<std::string> text = read_whole_file(path, kMaxConfigurationBytes);
-  if (!text.ok()) return text.status().within("--auth-token-file");
-  std::istringstream in(*text);
+Result<AuthTokens> AuthTokens::parse(const std::string& text, const std::string& path) {
+  std::istringstream in(text);
   std::vector<std::string> tokens;
   for (std::string line; std::getline(in, line);) {
     size_t first = line.find_first_not_of(" \t\r"), last = line.find_last_not_of(" \t\r");
@@ -50,6 +46,21 @@ Status AuthTokens::check(std::string_view authorization) const {
   for (const std::string& secret : tokens_) known |= equal_in_constant_time(given, secret);
   return known ? Status()
                : Status(Code::kPermissionDenied, "authorization: the token is not known");
+}
+
+void Auth::set(AuthTokens tokens) {
+  auto next = std::make_shared<const AuthTokens>(std::move(tokens));
+  std::lock_guard lock(mutex_);
+  tokens_.swap(next);
+}
+
+Status Auth::check(std::string_view authorization) const {
+  std::shared_ptr<const AuthTokens> tokens;
+  {
+    std::lock_guard lock(mutex_);
+    tokens = tokens_;
+  }
+  return tokens ? tokens->check(authorization) : Status();
 }
 
 }  // namespace pf

@@ -13,7 +13,6 @@ namespace {
 struct Free {
   void operator()(BIO* b) const { BIO_free(b); }
   void operator()(X509* x) const { X509_free(x); }
-  void operator()(EVP_PKEY* k) const { EVP_PKEY_free(k); }
 };
 template <class T>
 using Owned = std::unique_ptr<T, Free>;
@@ -43,21 +42,6 @@ std::string date_of(const ASN1_TIME* time) {
 }
 
 }  // namespace
-
-Status check_certificate(const std::string& chain, const std::string& key) {
-  QuietErrors quiet;
-  Owned<BIO> chain_text = reader(chain), key_text = reader(key);
-  Owned<X509> own = next_certificate(chain_text.get());
-  if (own == nullptr) return invalid("--tls-cert: no certificate in it can be read");
-  Owned<EVP_PKEY> secret(PEM_read_bio_PrivateKey(key_text.get(), nullptr, no_password, nullptr));
-  if (secret == nullptr)
-    return invalid(
-        "--tls-key: no private key in it can be read; it must be there without a "
-        "password");
-  if (X509_check_private_key(own.get(), secret.get()) != 1)
-    return invalid("--tls-key is not the key of the first certificate of --tls-cert");
-  return {};
-}
 
 std::vector<std::string> out_of_date(const std::string& chain, int64_t now_s) {
   QuietErrors quiet;

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "server/text_size.h"
 #include "text/stop_matcher.h"
 #include "text/utf8.h"
 
@@ -46,6 +47,16 @@ bool is_role(std::string_view role) {
   });
 }
 
+// A text that cannot fit, however well it tokenises, costs no tokenising.
+void check_size(int64_t n_bytes, std::string_view field, const char* cure, Border* b) {
+  const int64_t per_token = b->model().most_token_bytes, context = b->model().info.max_context;
+  if (per_token == 0) return;
+  b->require(n_bytes <= context * per_token, field,
+             "has " + std::to_string(n_bytes) + " bytes, the context of " +
+                 std::to_string(context) + " tokens of at most " + std::to_string(per_token) +
+                 " bytes each cannot hold it; " + cure);
+}
+
 void check_prompt(const wire::GenerateRequest& r, Border* b) {
   using R = wire::GenerateRequest;
   b->require(r.prompt_case() != R::PROMPT_NOT_SET, "prompt",
@@ -59,6 +70,9 @@ void check_prompt(const wire::GenerateRequest& r, Border* b) {
                "goes with `text`, not with token_ids");
     for (uint32_t id : r.token_ids().ids()) b->token(id, "token_ids.ids");
   }
+  if (r.truncate_prompt_tokens() == 0)
+    check_size(prompt_bytes(r), r.has_messages() ? "messages" : "text",
+               "shorten it or set truncate_prompt_tokens", b);
   if (!r.has_messages()) return;
   b->require(b->model().chat.has_value(), "messages",
              "cannot be used: the model has no chat template that this server knows; use text",
@@ -195,6 +209,8 @@ void check_speculation(const wire::Speculation& s, Border* b) {
                "goes with acceptance THRESHOLD only");
   }
   if (s.predicted_text().empty()) return;
+  check_size(static_cast<int64_t>(s.predicted_text().size()), "speculation.predicted_text",
+             "shorten it", b);
   bool off =
       s.mode() == wire::Speculation::OFF || (s.has_num_draft_tokens() && s.num_draft_tokens() == 0);
   b->require(!off, "speculation.predicted_text",

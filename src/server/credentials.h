@@ -7,18 +7,19 @@
 #include <vector>
 
 #include "base/status.h"
+#include "server/changing_files.h"
+#include "server/log.h"
+#include "server/tls_identity.h"
 
 namespace pf {
 
-struct TlsFiles {
-  std::string cert, key;  // PEM; both or none
-  std::string client_ca;  // PEM; then every client must show a certificate of it
-};
-
-// Plain credentials without files. With files, changed ones are taken up within kTlsRefreshSeconds,
-// so certificates rotate without a restart. Errors name the flag and the file.
-inline constexpr unsigned kTlsRefreshSeconds = 1;
-Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(const TlsFiles& files);
+// Plain credentials without files. With files, each new connection is greeted with the last texts
+// of them that fit together: changed ones are taken up without a restart, and one that cannot be
+// used, or only half of a pair, changes nothing. Errors name the flag and the file. The credentials
+// must outlive the servers that they are given to; `log` and `changing` go together.
+Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(const TlsFiles& files,
+                                                                    ChangingFiles* changing,
+                                                                    Log* log);
 
 // What is wrong with their dates at a time (seconds since 1970), a line each, for the log. Files
 // that cannot be read have none.

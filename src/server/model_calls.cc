@@ -13,6 +13,7 @@ Status tokenize(const wire::TokenizeRequest& r, const ServedModel& model,
   if (r.has_messages()) {
     wire::GenerateRequest as_prompt;
     *as_prompt.mutable_messages() = r.messages();
+    as_prompt.set_truncate_prompt_tokens(1);  // what does not fit may be counted
     if (Status s = check_request(as_prompt, model); !s.ok()) return s;
   }
   Result<std::vector<int32_t>> ids =

@@ -1,46 +1,110 @@
 #include "server/reply.h"
 
+#include <utility>
+
 namespace pf {
 namespace {
 
 constexpr size_t kMaxPendingBytes = 1 << 20;
 
-// Makes the call of a prepared request and submits it; the refusal otherwise.
-grpc::Status submit(ServerState& state, grpc::CallbackServerContext* context,
-                    PreparedRequest prepared, const std::shared_ptr<Call>& call) {
-  Status s = state.backing->dispatcher.submit(std::move(prepared.request), call);
-  if (!s.ok()) call->deliver = nullptr;  // or reply and call would hold each other for ever
-  if (s.code() == Code::kResourceExhausted) return refuse_full_queue(state, context, s);
-  if (!s.ok()) state.metrics.rejected("duplicate");
-  return to_grpc(s);
-}
-
-std::shared_ptr<Call> make_call(ServerState& state, PreparedRequest* prepared) {
-  return std::make_shared<Call>(state.backing->model.tokenizer, std::move(prepared->answer));
+Status too_many_long_texts() {
+  return Status(Code::kResourceExhausted, "too many long texts wait already; try again later");
 }
 
 }  // namespace
 
+Status Submission::submit(PreparedRequest prepared, std::function<void(Delivery)> deliver) {
+  {
+    std::lock_guard lock(mutex_);
+    if (cancelled_) return {};
+    call_ = std::make_shared<Call>(state_.backing->model.tokenizer, std::move(prepared.answer));
+  }
+  call_->deliver = std::move(deliver);
+  Status s = state_.backing->dispatcher.submit(std::move(prepared.request), call_);
+  if (!s.ok()) {
+    call_->deliver = nullptr;  // or reply and call would hold each other for ever
+    return s;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    submitted_ = true;
+    if (!cancelled_) return {};
+  }
+  state_.backing->dispatcher.cancel(*call_);
+  return {};
+}
+
+void Submission::cancel() {
+  {
+    std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    if (!submitted_) return;
+  }
+  state_.backing->dispatcher.cancel(*call_);
+}
+
+bool Submission::cancelled() const {
+  std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
+// Begins the reply of an admitted call: here, or when its text is long and it is its turn.
+template <class Reply>
+void begin_in_time(ServerState& state, const std::shared_ptr<Reply>& reply,
+                   const wire::GenerateRequest& request, Admitted admitted) {
+  if (!admitted.is_long) return reply->begin(request, admitted);
+  // gRPC's own copy goes when the client does.
+  auto copy = std::make_shared<const wire::GenerateRequest>(request);
+  bool taken = state.long_texts.post([reply, copy, admitted = std::move(admitted)] {
+    if (!reply->submission_.cancelled()) reply->begin(*copy, admitted);
+  });
+  if (!taken) reply->refuse(too_many_long_texts());
+}
+
 StreamReply::StreamReply(ServerState& state, grpc::CallbackServerContext* context)
-    : state_(state), context_(context) {
+    : state_(state), context_(context), submission_(state) {
   ++state_.n_open;
 }
 
 StreamReply* StreamReply::start(ServerState& state, grpc::CallbackServerContext* context,
-                                PreparedRequest prepared) {
+                                const wire::GenerateRequest& request) {
   std::shared_ptr<StreamReply> reply(new StreamReply(state, context));
   reply->self_ = reply;
-  reply->call_ = make_call(state, &prepared);
-  reply->call_->deliver = [reply](Delivery d) { reply->deliver(std::move(d)); };
-  if (grpc::Status s = submit(state, context, std::move(prepared), reply->call_); !s.ok()) {
-    {
-      std::lock_guard lock(reply->mutex_);
-      reply->status_ = s;
-      reply->ended_ = true;
-    }
-    reply->go_on();
-  }
+  Admitted admitted;
+  if (grpc::Status s = admit(state, context, request, &admitted); !s.ok())
+    reply->end(s);
+  else
+    begin_in_time(state, reply, request, std::move(admitted));
   return reply.get();
+}
+
+void StreamReply::begin(const wire::GenerateRequest& request, const Admitted& admitted) {
+  PreparedRequest prepared;
+  if (grpc::Status s = prepare(state_, request, admitted, &prepared); !s.ok()) return end(s);
+  Status s = submission_.submit(std::move(prepared), [reply = shared_from_this()](Delivery d) {
+    reply->deliver(std::move(d));
+  });
+  if (!s.ok()) refuse(s);
+}
+
+void StreamReply::end(const grpc::Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;
+    ended_ = true;
+    status_ = status;
+  }
+  go_on();
+}
+
+void StreamReply::refuse(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;  // and the context may be gone
+    ended_ = true;
+    status_ = pf::refuse(state_, context_, status);
+  }
+  go_on();
 }
 
 void StreamReply::deliver(Delivery delivery) {
@@ -114,7 +178,7 @@ void StreamReply::check_reader() {
     if (too_slow_ || finished_ || !(late || pending_bytes_ > kMaxPendingBytes)) return;
     too_slow_ = cancelling_ = true;  // no Finish meanwhile: it would end the context
   }
-  state_.log.warn("slow reader cancelled", {{"id", call_->answer.options().request_id}});
+  state_.log.warn("slow reader cancelled", {{"id", submission_.request_id()}});
   context_->TryCancel();  // the write fails, OnCancel frees the engine
   {
     std::lock_guard lock(mutex_);
@@ -124,7 +188,7 @@ void StreamReply::check_reader() {
 }
 
 void StreamReply::OnCancel() {
-  if (call_->ticket != 0) state_.backing->dispatcher.cancel(*call_);
+  submission_.cancel();
   {
     std::lock_guard lock(mutex_);
     if (!ended_) status_ = to_grpc(FinishReason::kCancelled);
@@ -139,22 +203,42 @@ void StreamReply::OnDone() {
   std::shared_ptr<StreamReply> self = std::move(self_);  // ends here, unless events still come
 }
 
-UnaryReply::UnaryReply(ServerState& state, wire::GenerateResponse* response)
-    : state_(state), response_(response) {
+UnaryReply::UnaryReply(ServerState& state, grpc::CallbackServerContext* context,
+                       wire::GenerateResponse* response)
+    : state_(state), context_(context), response_(response), submission_(state) {
   ++state_.n_open;
 }
 
 UnaryReply* UnaryReply::start(ServerState& state, grpc::CallbackServerContext* context,
-                              PreparedRequest prepared, wire::GenerateResponse* response) {
-  std::shared_ptr<UnaryReply> reply(new UnaryReply(state, response));
+                              const wire::GenerateRequest& request,
+                              wire::GenerateResponse* response) {
+  std::shared_ptr<UnaryReply> reply(new UnaryReply(state, context, response));
   reply->self_ = reply;
-  for (int32_t i = 0; i < prepared.answer.n; ++i)
-    response->add_completions()->set_index(static_cast<uint32_t>(i));
-  reply->call_ = make_call(state, &prepared);
-  reply->call_->deliver = [reply](Delivery d) { reply->deliver(std::move(d)); };
-  if (grpc::Status s = submit(state, context, std::move(prepared), reply->call_); !s.ok())
+  Admitted admitted;
+  if (grpc::Status s = admit(state, context, request, &admitted); !s.ok())
     reply->finish(s);
+  else
+    begin_in_time(state, reply, request, std::move(admitted));
   return reply.get();
+}
+
+void UnaryReply::begin(const wire::GenerateRequest& request, const Admitted& admitted) {
+  PreparedRequest prepared;
+  if (grpc::Status s = prepare(state_, request, admitted, &prepared); !s.ok()) return finish(s);
+  {
+    std::lock_guard lock(mutex_);
+    if (finished_) return;
+    for (int32_t i = 0; i < prepared.answer.n; ++i)
+      response_->add_completions()->set_index(static_cast<uint32_t>(i));
+  }
+  Status s = submission_.submit(std::move(prepared), [reply = shared_from_this()](Delivery d) {
+    reply->deliver(std::move(d));
+  });
+  if (!s.ok()) refuse(s);
+}
+
+void UnaryReply::refuse(const Status& status) {
+  if (claim_finish()) Finish(pf::refuse(state_, context_, status));
 }
 
 void UnaryReply::deliver(Delivery delivery) {
@@ -170,17 +254,18 @@ void UnaryReply::deliver(Delivery delivery) {
   if (delivery.last) finish(to_grpc(delivery.failure));
 }
 
+// True for one caller, who then finishes: until it does, context and response are there.
+bool UnaryReply::claim_finish() {
+  std::lock_guard lock(mutex_);
+  return !std::exchange(finished_, true);
+}
+
 void UnaryReply::finish(const grpc::Status& status) {
-  {
-    std::lock_guard lock(mutex_);
-    if (finished_) return;
-    finished_ = true;
-  }
-  Finish(status);
+  if (claim_finish()) Finish(status);
 }
 
 void UnaryReply::OnCancel() {
-  if (call_->ticket != 0) state_.backing->dispatcher.cancel(*call_);
+  submission_.cancel();
   finish(to_grpc(FinishReason::kCancelled));
 }
 

@@ -22,8 +22,8 @@ constexpr std::string_view kGreeting("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0
 
 }  // namespace
 
-SelfProbe::SelfProbe(std::string listen, int port, Options options)
-    : listen_(std::move(listen)), port_(port), options_(std::move(options)) {
+SelfProbe::SelfProbe(std::string listen, int port, const Handlers& handlers, Options options)
+    : listen_(std::move(listen)), port_(port), handlers_(handlers), options_(std::move(options)) {
   thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
 }
 
@@ -49,7 +49,11 @@ void SelfProbe::run(std::stop_token stop) {
     std::unique_lock lock(mutex);
     nap.wait_for(lock, stop, std::chrono::microseconds(options_.period_us), [] { return false; });
     if (stop.stop_requested()) return;
-    failures = answers() ? 0 : failures + 1;
+    const int64_t began_us = Handlers::now_us();
+    if (answers())
+      failures = 0;
+    else if (!handlers_.busy_since(began_us, options_.stuck_us))
+      ++failures;
     if (failures < options_.most_failures) continue;
     if (options_.on_deaf) options_.on_deaf();
     return;

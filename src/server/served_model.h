@@ -34,7 +34,8 @@ struct ServedModel {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat;  // nullopt: `messages` are refused
   SamplingDefaults defaults;
-  uint64_t seed = 0;  // of requests without one; 0: drawn from the system
+  int64_t most_token_bytes = 0;  // see most_bytes_of_a_token; 0: texts are not bounded by it
+  uint64_t seed = 0;             // of requests without one; 0: drawn from the system
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0, max_queue = 0;
 
   // A tree and its root are rows of one step.

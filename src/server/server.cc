@@ -8,6 +8,7 @@
 #include <ctime>
 #include <thread>
 
+#include "base/files.h"
 #include "server/engine_metrics.h"
 
 namespace pf {
@@ -51,7 +52,8 @@ Server::Server(const ServerOptions& options, const Clock& clock, Log& log)
                             drain_asked_.store(true);
                           },
                       .plan_memory = options.plan_memory},
-                     options.version, options.commit) {
+                     options.version, options.commit),
+      files_(options.files_period_us, log) {
   state_->slow_reader_us = options.slow_reader_us;
 }
 
@@ -63,15 +65,13 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, cons
 }
 
 Status Server::open() {
-  Result<std::shared_ptr<grpc::ServerCredentials>> credentials = server_credentials(options_.tls);
+  Result<std::shared_ptr<grpc::ServerCredentials>> credentials =
+      server_credentials(options_.tls, &files_, &state_->log);
   if (!credentials.ok()) return credentials.status();
+  credentials_ = credentials.take();
   for (const std::string& line : tls_warnings(options_.tls, std::time(nullptr)))
     state_->log.warn(line);
-  if (!options_.auth_token_file.empty()) {
-    Result<AuthTokens> tokens = AuthTokens::load(options_.auth_token_file);
-    if (!tokens.ok()) return tokens.status();
-    state_->auth = tokens.take();
-  }
+  if (Status s = read_tokens(); !s.ok()) return s;
   if (!options_.metrics_listen.empty()) {
     auto http = HttpEndpoint::start(options_.metrics_listen,
                                     [this](const std::string& path) { return answer_http(path); });
@@ -82,7 +82,7 @@ Status Server::open() {
   grpc::ServerBuilder builder;
   configure(&builder);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  builder.AddListeningPort(options_.listen, *credentials, &port_);
+  builder.AddListeningPort(options_.listen, credentials_, &port_);
   builder.RegisterService(&service_);
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr || port_ == 0)
@@ -91,22 +91,44 @@ Status Server::open() {
                       " cannot be listened on: is the port in use, or no address of this machine? "
                       "choose another one");
   grpc_->GetHealthCheckService()->SetServingStatus(kReadyService, false);
-  if (Status s = open_admin(*credentials); !s.ok()) return s;
+  if (Status s = open_admin(); !s.ok()) return s;
+  files_.start();
   SelfProbe::Options probe = options_.probe;
   probe.on_deaf = [this] {
     fail();
     state_->log.error("new connections are not answered any more");
     if (options_.probe.on_deaf) options_.probe.on_deaf();
   };
-  probe_ = std::make_unique<SelfProbe>(options_.listen, port_, probe);
+  probe_ = std::make_unique<SelfProbe>(options_.listen, port_, state_->handlers, probe);
   return {};
 }
 
-Status Server::open_admin(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+Status Server::read_tokens() {
+  const std::string& path = options_.auth_token_file;
+  if (path.empty()) return {};
+  Result<std::string> text = read_whole_file(path, kMaxConfigurationBytes);
+  if (!text.ok()) return text.status().within("--auth-token-file");
+  Result<AuthTokens> tokens = AuthTokens::parse(*text, path);
+  if (!tokens.ok()) return tokens.status();
+  state_->auth.set(tokens.take());
+  files_.add({.paths = {path},
+              .texts = {text.take()},
+              .take = [this, path](const std::vector<std::string>& texts) {
+                Result<AuthTokens> changed = AuthTokens::parse(texts[0], path);
+                if (!changed.ok()) return changed.status();
+                const auto n = static_cast<int64_t>(changed->size());
+                state_->auth.set(changed.take());
+                state_->log.info("changed tokens are taken up", {{"file", path}, {"tokens", n}});
+                return Status();
+              }});
+  return {};
+}
+
+Status Server::open_admin() {
   if (options_.admin_listen.empty()) return {};
   grpc::ServerBuilder builder;
   configure(&builder);
-  builder.AddListeningPort(options_.admin_listen, credentials, &admin_port_);
+  builder.AddListeningPort(options_.admin_listen, credentials_, &admin_port_);
   builder.RegisterService(&admin_service_);
   admin_ = builder.BuildAndStart();
   if (admin_ != nullptr && admin_port_ != 0) return {};
@@ -127,6 +149,7 @@ Server::~Server() {
     grpc_->Shutdown(std::chrono::system_clock::now());
     grpc_->Wait();
   }
+  state_->long_texts.stop();  // their clients are gone
   http_.reset();
   watch_.reset();
   if (state_->backing == nullptr) return;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "server/admin_service.h"
+#include "server/changing_files.h"
 #include "server/credentials.h"
 #include "server/http_endpoint.h"
 #include "server/inference_service.h"
@@ -24,6 +25,7 @@ struct ServerOptions {
   std::string admin_listen;                       // empty: off
   TlsFiles tls;
   std::string auth_token_file;
+  int64_t files_period_us = 1'000'000;  // between two looks at the files of tls and tokens
   bool reflection = true;
   int64_t drain_timeout_us = 30'000'000;
   int64_t slow_reader_us = 30'000'000;
@@ -55,6 +57,9 @@ class Server {
   // Health says NOT_SERVING from now on, whatever comes. Any thread.
   void set_not_serving();
 
+  // Looks at once whether certificates or tokens have changed, as SIGHUP asks. Any thread.
+  void reread_files() { files_.look_now(); }
+
   // An operator has asked for an end by Admin.Drain: health has turned, drain() is due. Any thread.
   bool drain_asked() const { return drain_asked_.load(); }
 
@@ -68,7 +73,8 @@ class Server {
  private:
   Server(const ServerOptions& options, const Clock& clock, Log& log);
   Status open();
-  Status open_admin(const std::shared_ptr<grpc::ServerCredentials>& credentials);
+  Status open_admin();
+  Status read_tokens();
   std::optional<RecentFigures> recent_figures();
   void fail();
   HttpEndpoint::Reply answer_http(const std::string& path);
@@ -86,6 +92,8 @@ class Server {
   std::mutex watch_mutex_;  // guards the pointer watch_
   int port_ = 0;
   int admin_port_ = 0;
+  ChangingFiles files_;
+  std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlives the servers
   std::unique_ptr<grpc::Server> grpc_, admin_;
   std::unique_ptr<SelfProbe> probe_;
   std::unique_ptr<HttpEndpoint> http_;

@@ -8,6 +8,7 @@
 
 #include "server/make_request.h"
 #include "server/small_model.h"
+#include "server/text_size.h"
 
 namespace pf {
 namespace {
@@ -287,6 +288,46 @@ TEST(MakeRequest, SpecialTokensInTextStayTextUnlessAsked) {
   EXPECT_EQ(make_request(r, model(), 0)->request->prompt.size(), 10u);
   r.set_parse_special_tokens(true);
   EXPECT_EQ(make_request(r, model(), 0)->request->prompt, std::vector<int32_t>{kEos});
+}
+
+// 100 tokens of at most 12 bytes, as <|im_start|> has: 1,200 bytes.
+TEST(Border, ATextThatCannotFitIsRefusedByItsSize) {
+  ServedModel m = small_model(100);
+  m.most_token_bytes = most_bytes_of_a_token(m.tokenizer);
+  wire::GenerateRequest r;
+  r.set_text(std::string(1200, 'a'));
+  EXPECT_TRUE(check_request(r, m).ok());
+  r.set_text(std::string(1201, 'a'));
+  EXPECT_EQ(
+      check_request(r, m).message(),
+      "text has 1201 bytes, the context of 100 tokens of at most 12 bytes each cannot hold it; "
+      "shorten it or set truncate_prompt_tokens");
+  r.set_truncate_prompt_tokens(100);
+  EXPECT_TRUE(check_request(r, m).ok()) << "cut to what fits";
+  EXPECT_EQ(make_request(r, m, 0)->request->prompt.size(), 100u);
+
+  wire::GenerateRequest chat = parse("messages { messages { role: 'user' } }");
+  std::string* content = chat.mutable_messages()->mutable_messages(0)->mutable_content();
+  *content = std::string(5000, ' ') + "hi" + std::string(5000, ' ');
+  EXPECT_TRUE(check_request(chat, m).ok()) << "the template takes white space off";
+  *content = std::string(1201, 'a');
+  EXPECT_NE(check_request(chat, m).message().find("messages has 1201 bytes"), std::string::npos);
+  wire::GenerateRequest predicts = parse(TEXT);
+  predicts.mutable_speculation()->set_predicted_text(std::string(1201, 'a'));
+  EXPECT_NE(check_request(predicts, m).message().find("speculation.predicted_text has 1201 bytes"),
+            std::string::npos);
+}
+
+TEST(Border, NoSizeBoundsATextWhereTokensHaveNone) {
+  auto most = [](auto change) {
+    Vocabulary v = small_model().tokenizer.vocabulary();
+    change(&v);
+    return most_bytes_of_a_token(Tokenizer::create(std::move(v)).take());
+  };
+  EXPECT_EQ(most([](Vocabulary*) {}), 12);
+  EXPECT_EQ(most([](Vocabulary* v) { v->unicode_form = UnicodeForm::kNfc; }), 4 * 12);
+  EXPECT_EQ(most([](Vocabulary* v) { v->tokens['a'] = "zzz"; }), 0) << "this byte is dropped";
+  EXPECT_EQ(most([](Vocabulary* v) { v->strip_right = {kTurn}; }), 0) << "white space is dropped";
 }
 
 TEST(Border, MessagesNeedATemplate) {

@@ -177,12 +177,61 @@ TEST_F(Serving, ATokenGuardsEverythingButHealth) {
   EXPECT_EQ(health("pilotfish.v1.Inference"), 1);
 }
 
-TEST(AuthTokens, AFileWithoutATokenIsRefused) {
+TEST_F(Serving, AChangedTokenFileIsTakenUpAndCallsInFlightGoOn) {
+  TokenFile file("old\nstays\n");
+  ServerOptions options;
+  options.auth_token_file = file.path;
+  options.files_period_us = 10'000;
+  start(options);
+  auto code = [&](const char* token) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", std::string("Bearer ") + token);
+    return generate(request(), nullptr, &context).error_code();
+  };
+  auto says = [&](const char* words) {
+    return until([&] { return log_text.str().find(words) != std::string::npos; });
+  };
+  grpc::ClientContext in_flight;
+  in_flight.AddMetadata("authorization", "Bearer old");
+  auto reader = stub->GenerateStream(&in_flight, endless());
+  wire::GenerateChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+
+  std::ofstream(file.path) << "stays\nnew\nnewer\n";
+  EXPECT_TRUE(until([&] { return code("new") == grpc::StatusCode::OK; }));
+  EXPECT_EQ(code("old"), grpc::StatusCode::PERMISSION_DENIED) << "revoked";
+  EXPECT_EQ(code("stays"), grpc::StatusCode::OK);
+  EXPECT_TRUE(says("tokens=3")) << log_text.str();
+  EXPECT_TRUE(reader->Read(&chunk)) << "a call in flight";
+  in_flight.TryCancel();
+  reader->Finish();
+
+  std::ofstream(file.path) << "\n  \n";
+  EXPECT_TRUE(says("has no token")) << log_text.str();
+  EXPECT_EQ(code("new"), grpc::StatusCode::OK);
+  std::remove(file.path.c_str());
+  EXPECT_TRUE(says("No such file")) << log_text.str();
+  EXPECT_EQ(code("new"), grpc::StatusCode::OK);
+  EXPECT_EQ(code("old"), grpc::StatusCode::PERMISSION_DENIED);
+  std::ofstream(file.path) << "last";
+  EXPECT_TRUE(until([&] { return code("last") == grpc::StatusCode::OK; }));
+  EXPECT_EQ(code("new"), grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_F(Serving, ATokenFileWithoutATokenIsRefusedAtTheStart) {
   TokenFile empty("\n  \n");
-  EXPECT_NE(AuthTokens::load(empty.path).status().message().find(empty.path), std::string::npos);
-  EXPECT_FALSE(AuthTokens::load("/nonexistent/tokens").ok());
-  EXPECT_EQ(AuthTokens::load("/tmp").status().message(),
-            "--auth-token-file: /tmp: is a folder; a file is needed");
+  auto message = [&](const std::string& path) {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.metrics_listen = "";
+    options.auth_token_file = path;
+    Result<std::unique_ptr<Server>> s = Server::start(options, clock, log);
+    return s.ok() ? "" : s.status().message();
+  };
+  EXPECT_EQ(message(empty.path),
+            "--auth-token-file " + empty.path + " has no token; write one per line");
+  EXPECT_NE(message("/nonexistent/tokens").find("--auth-token-file"), std::string::npos);
+  EXPECT_EQ(message("/tmp"), "--auth-token-file: /tmp: is a folder; a file is needed");
 }
 
 TEST(Log, EscapesWhatAClientSends) {

@@ -573,8 +573,9 @@ TEST_F(Serving, APortThatNobodyAnswersIsNoticed) {
     ASSERT_EQ(listen(fd, 1), 0);
     socklen_t size = sizeof(address);
     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    Handlers none;
     SelfProbe probe(
-        "127.0.0.1:0", ntohs(address.sin_port),
+        "127.0.0.1:0", ntohs(address.sin_port), none,
         {.period_us = 1000, .timeout_ms = 50, .most_failures = 3, .on_deaf = [&] { ++deaf; }});
     EXPECT_TRUE(until([&] { return deaf.load() == 1; }));
     close(fd);

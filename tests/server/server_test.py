@@ -5,6 +5,7 @@ binary over a real connection by a client that knows the service by reflection a
     server_test.py BINARY REPORT.json"""
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -153,6 +154,21 @@ def requests_are_refused_by_name():
     assert code == "INVALID_ARGUMENT" and "secret" not in message
 
 
+def a_text_that_cannot_fit_costs_nothing():
+    huge = client.request("Generate", text="a" * 4_000_000)  # below max_request_bytes
+    began = time.monotonic()
+    code, message = status_of(lambda: client.call("Generate", huge))
+    assert code == "INVALID_ARGUMENT" and "4000000 bytes" in message and "512 tokens" in message, (code, message)
+    futures = [client.start("Generate", huge) for _ in range(8)]
+    wide = server.connect(options=[("grpc.max_receive_message_length", -1)])
+    futures += [wide.start("Tokenize", wide.request("Tokenize", text="a" * 4_000_000)) for _ in range(4)]
+    assert ask(stopping={"max_new_tokens": 4}).completions[0].num_tokens == 4
+    assert server.connect().call("Check", client.request("Check", service="")).status == 1  # a new connection
+    for f in futures[8:]:
+        assert len(f.result().ids) > 0
+    print(f"       4 Tokenize calls of 4 MB and the rest in {time.monotonic() - began:.1f} s")
+
+
 def what_is_no_limit_is_taken():
     c = ask(stopping={"max_new_tokens": 2**32 - 1, "stop_strings": ["\n"]}, sampling={"top_k": 10**6, "temperature": 0.5})
     assert c.completions[0].num_tokens >= 1
@@ -293,7 +309,30 @@ def a_token_guards_everything_but_health():
         assert status_of(lambda: c.call("Generate", request, metadata=(("authorization", "Bearer " + token),)))[0] == "PERMISSION_DENIED"
     assert c.call("Generate", request, metadata=(("authorization", "Bearer s3cret"),)).completions
     assert c.call("Check", c.request("Check", service="")).status == 1
-    assert guarded.stop()[0] == 0
+    path.write_text("other\n")
+    guarded.process.send_signal(signal.SIGHUP)
+    old, new = (("authorization", "Bearer s3cret"),), (("authorization", "Bearer other"),)
+    assert until(lambda: status_of(lambda: c.call("Generate", request, metadata=old))[0] == "PERMISSION_DENIED", 5)
+    assert c.call("Generate", request, metadata=new).completions
+    code, log = guarded.stop()
+    assert code == 0 and "files read again taken_up=" in log and "tokens=1" in log, log
+
+
+def a_client_of_ours_says_what_is_wrong():
+    """`health` and `top`: one line each; 2 for a usage error, 1 for a check that says no."""
+    cases = [(["health", "--target", "bad"], 2, "needs HOST:PORT"),
+             (["top", "--target", ":1"], 2, "no host"),
+             (["health", "--target", server.target, "--tls-ca", str(MODEL)], 2, "--tls-ca"),
+             (["health", "--target", f"127.0.0.1:{free_port()}"], 1, "does not answer"),
+             (["top", "--target", server.target, "--count", "1"], 1, "--admin-listen"),
+             (["serve", "--model", "x", "--listen", ":41060"], 2, "no host in front of the port")]
+    for args, code, words in cases:
+        done = subprocess.run([BINARY, *args], capture_output=True, text=True, timeout=30)
+        assert done.returncode == code and words in done.stderr and done.stderr.count("\n") == 1, (args, done)
+    done = subprocess.run([BINARY, "serve", "--model", "/nonexistent.gguf", "--log-format", "json", "--listen",
+                           f"127.0.0.1:{free_port()}", "--metrics-listen", ""], capture_output=True, text=True, timeout=30)
+    last = json.loads(done.stderr.splitlines()[-1])
+    assert done.returncode == 2 and "/nonexistent.gguf" in last["why"] and last["level"] == "error", done
 
 
 def a_second_sigterm_ends_at_once():
@@ -363,11 +402,11 @@ def generate_gives_the_same_text_without_a_network():
 TESTS = [a_stream_joins_to_the_unary_text, greedy_text_is_the_golden_one, speculation_changes_no_word,
          chat_messages_use_the_models_template, siblings_have_their_own_text, stop_strings_end_the_text,
          the_context_and_the_length_end_where_they_should, log_probabilities_are_consistent,
-         requests_are_refused_by_name, what_is_no_limit_is_taken, tokens_go_there_and_back,
+         requests_are_refused_by_name, a_text_that_cannot_fit_costs_nothing, what_is_no_limit_is_taken, tokens_go_there_and_back,
          ids_and_traces_are_echoed_and_unique, cancel_and_deadline_free_the_cache, a_lost_client_frees_the_cache,
          bad_requests_do_not_hurt_good_streams, health_says_what_is_ready,
          no_prompt_is_logged_and_no_label_holds_client_values, sigterm_drains, a_full_queue_refuses_early,
-         a_token_guards_everything_but_health, operators_see_and_steer, a_second_sigterm_ends_at_once,
+         a_token_guards_everything_but_health, a_client_of_ours_says_what_is_wrong, operators_see_and_steer, a_second_sigterm_ends_at_once,
          mistakes_of_the_operator_are_one_line_and_exit_2, generate_gives_the_same_text_without_a_network]
 
 

@@ -1,0 +1,177 @@
+// Truth: the contract of self_probe.h and text_workers.h: calls that take long hold up nobody else,
+// and a busy port is not a deaf one.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "server/self_probe.h"
+#include "server/serving.h"
+
+namespace pf {
+namespace {
+
+using grpc::StatusCode;
+
+// A socket that listens and never accepts, with its queue kept full by the probe: nobody answers a
+// new connection. (A server in this process would be answered for by the client's own threads.)
+class DeafPort : public testing::Test {
+ protected:
+  DeafPort() : fd(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(fd, 1), 0);
+    socklen_t size = sizeof(address);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    port = ntohs(address.sin_port);
+  }
+  ~DeafPort() override { close(fd); }
+  SelfProbe::Options options(int64_t stuck_us) {
+    return {.period_us = 1000,
+            .timeout_ms = 20,
+            .most_failures = 3,
+            .stuck_us = stuck_us,
+            .on_deaf = [this] { deaf = true; }};
+  }
+
+  const int fd;
+  int port = 0;
+  Handlers handlers;
+  std::atomic<bool> deaf{false};
+};
+
+TEST_F(DeafPort, IsNotCalledDeafWhileCallsHoldItAndEnd) {
+  std::optional<Handlers::Inside> one(std::in_place, handlers), other;
+  SelfProbe probe("127.0.0.1:0", port, handlers, options(60'000'000));
+  for (int i = 0; i < 20; ++i) {  // never none inside, and one after the other ends
+    other.emplace(handlers);
+    one.reset();
+    std::this_thread::sleep_for(15ms);
+    one.emplace(handlers);
+    other.reset();
+    std::this_thread::sleep_for(15ms);
+  }
+  EXPECT_FALSE(deaf);
+  one.reset();
+  EXPECT_TRUE(until([&] { return deaf.load(); })) << "idle, and nobody answers";
+}
+
+TEST_F(DeafPort, CallsThatDoNotEndAreNoExcuse) {
+  Handlers::Inside inside(handlers);
+  SelfProbe probe("127.0.0.1:0", port, handlers, options(200'000));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(deaf);
+  EXPECT_TRUE(until([&] { return deaf.load(); }));
+}
+
+TEST_F(DeafPort, IsFoundBetweenShortCalls) {
+  SelfProbe probe("127.0.0.1:0", port, handlers, options(60'000'000));
+  EXPECT_TRUE(until([&] {
+    Handlers::Inside inside(handlers);  // old connections that are served
+    return deaf.load();
+  }));
+}
+
+// One byte more than what is tokenised at once.
+std::string long_text() { return std::string(kLongTextBytes + 1, 'a'); }
+
+// The workers for long texts, held until the end of the test.
+class ServingLongTexts : public Serving {
+ protected:
+  void start_held() {
+    start({}, false);
+    server->set_ready(small_model(1 << 20), port_of(engine));
+    while (n_held.load() < 4) {  // as many as there are at most
+      if (!server->state().long_texts.post([this] {
+            ++n_held;
+            while (held.load()) std::this_thread::sleep_for(1ms);
+          }))
+        break;
+      if (until([&, n = ++n_posted] { return n_held.load() == n; }, 200ms)) continue;
+      break;  // this one waits: all are held
+    }
+  }
+  void TearDown() override {
+    held = false;
+    Serving::TearDown();
+  }
+  static wire::GenerateRequest long_request() {
+    wire::GenerateRequest r = request();
+    r.set_text(long_text());
+    return r;
+  }
+  std::atomic<bool> held{true};
+  std::atomic<int> n_held{0};
+  int n_posted = 0;
+};
+
+TEST_F(ServingLongTexts, OthersAreAnsweredMeanwhile) {
+  start_held();
+  wire::TokenizeRequest tokenize;
+  tokenize.set_text(long_text());
+  wire::TokenizeResponse tokens;
+  wire::GenerateResponse answer;
+  grpc::Status generated, tokenized;
+  std::thread first([&] { generated = generate(long_request(), &answer); });
+  std::thread second([&] {
+    grpc::ClientContext context;
+    tokenized = stub->Tokenize(&context, tokenize, &tokens);
+  });
+  EXPECT_TRUE(until([&] { return server->state().n_open.load() == 2; }));
+  EXPECT_TRUE(generate(request()).ok());
+  EXPECT_EQ(health("pilotfish.v1.Inference"), 1);
+  EXPECT_EQ(engine.n_submitted.load(), 1);
+  held = false;
+  first.join();
+  second.join();
+  EXPECT_TRUE(generated.ok()) << generated.error_message();
+  EXPECT_EQ(answer.prompt().num_prompt_tokens(), kLongTextBytes + 1);
+  EXPECT_EQ(answer.completions(0).text(), "abcde");
+  EXPECT_TRUE(tokenized.ok());
+  EXPECT_EQ(tokens.ids_size(), kLongTextBytes + 1);
+}
+
+TEST_F(ServingLongTexts, WaitingOnesKeepToTheirDeadlineAndMayLeave) {
+  start_held();
+  grpc::ClientContext late;
+  late.set_deadline(std::chrono::system_clock::now() + 100ms);
+  EXPECT_EQ(generate(long_request(), nullptr, &late).error_code(), StatusCode::DEADLINE_EXCEEDED);
+  grpc::ClientContext leaves;
+  auto reader = stub->GenerateStream(&leaves, long_request());
+  EXPECT_TRUE(until([&] { return server->state().n_open.load() == 1; }));
+  leaves.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(until([&] { return server->state().n_open.load() == 0; }));
+  held = false;
+  EXPECT_TRUE(generate(long_request()).ok());
+  EXPECT_EQ(engine.n_submitted.load(), 1) << "what nobody waits for costs the engine nothing";
+  EXPECT_TRUE(until([&] { return server->state().n_preparing.load() == 0; }));
+}
+
+TEST_F(ServingLongTexts, TooManyAreRefusedAtOnce) {
+  start_held();
+  while (server->state().long_texts.post([] {})) {
+  }
+  wire::TokenizeRequest tokenize;
+  tokenize.set_text(long_text());
+  wire::TokenizeResponse tokens;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub->Tokenize(&context, tokenize, &tokens).error_code(),
+            StatusCode::RESOURCE_EXHAUSTED);
+  grpc::ClientContext pushed;
+  EXPECT_EQ(generate(long_request(), nullptr, &pushed).error_code(),
+            StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(pushed.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
+  grpc::Status status;
+  stream(long_request(), &status);
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(generate(request()).ok());
+}
+
+}  // namespace
+}  // namespace pf
