@@ -26,7 +26,8 @@ namespace {
 struct CompareOptions {
   std::vector<std::string> prompts;
   std::string prompt_file, json;
-  int32_t n_new_tokens = 64, n_shown = 8;
+  int32_t n_new_tokens = 64;
+  size_t n_shown = 8;
 };
 
 constexpr int32_t kDraftTokens = 5;  // K of the measurement, as the self-test's verify pass has
@@ -186,8 +187,6 @@ class Comparison {
     report_.step_ratio = tested->draft_seconds[0] / one;
     report_.verify_ratio = wide / one;
     for (const auto& text : texts) compare_text(text);
-    report_.jaccard /= report_.n_positions;
-    report_.kept_at_best /= report_.n_positions;
     return true;
   }
 
@@ -203,10 +202,8 @@ class Comparison {
     for (int32_t i = 0; i < o_.n_new_tokens; ++i) {
       const auto position = static_cast<int64_t>(prompt.size()) + i;
       PositionComparison c = compare_position(target.logits(), draft.logits());
-      ++report_.n_positions;
-      report_.jaccard += c.jaccard;
-      report_.kept_at_best += 1 - c.total_variation;
-      if (report_.n_positions <= o_.n_shown) print_position(c, position, tokenizer_);
+      report_.add(c);
+      if (report_.n_positions() <= o_.n_shown) print_position(c, position, tokenizer_);
       int32_t next = c.target_top[0].first;
       target.run({&next, 1}, position, blocks);
       draft.feed({&next, 1});

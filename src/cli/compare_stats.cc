@@ -34,6 +34,10 @@ std::vector<std::pair<int32_t, float>> top_of(const std::vector<double>& p) {
   return top;
 }
 
+double mean_of(const std::vector<double>& x) {
+  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+}
+
 }  // namespace
 
 PositionComparison compare_position(std::span<const float> target_logits,
@@ -62,10 +66,19 @@ std::vector<float> translate_logits(std::span<const float> draft_logits, const D
   return out;
 }
 
+void CompareReport::add(const PositionComparison& c) {
+  jaccards.push_back(c.jaccard);
+  kept_at_bests.push_back(1 - c.total_variation);
+}
+
+double CompareReport::jaccard() const { return mean_of(jaccards); }
+
+double CompareReport::kept_at_best() const { return mean_of(kept_at_bests); }
+
 std::vector<CompareGoal> compare_goals(const CompareReport& r) {
   return {{"speed-ratio", "speed ratio", r.step_ratio, 0.3, false,
            "too slow for a draft: take a smaller one, or --draft-quantization int4"},
-          {"jaccard", "Jaccard of the top 5", r.jaccard, 0.45, true,
+          {"jaccard", "Jaccard of the top 5", r.jaccard(), 0.45, true,
            "the draft thinks of other tokens: tune it on the target's own text of this kind"},
           {"rollback", "rollback cost", r.rollback_cost(), 1.5, false,
            "a refused round costs too much: draft fewer tokens (--num-speculative-tokens)"},
@@ -74,10 +87,11 @@ std::vector<CompareGoal> compare_goals(const CompareReport& r) {
 }
 
 std::string plain_text(const CompareReport& r) {
-  std::string text = line("draft %s, K = %d, %d positions\n", r.draft.c_str(), r.k, r.n_positions);
-  text += line("  Jaccard of the top 5     %.2f\n", r.jaccard);
+  std::string text =
+      line("draft %s, K = %d, %zu positions\n", r.draft.c_str(), r.k, r.n_positions());
+  text += line("  Jaccard of the top 5     %.2f\n", r.jaccard());
   text += line("  1 - TV                   %.2f (what exact rejection keeps at temperature 1)\n",
-               r.kept_at_best);
+               r.kept_at_best());
   text += "  acceptance by position  ";
   for (double a : r.acceptance) text += line(" %.2f", a);
   text += line("\n  accepted length          %.2f\n", r.accepted_length);
@@ -98,10 +112,12 @@ std::string plain_text(const CompareReport& r) {
 
 std::string json_text(const CompareReport& r) {
   nlohmann::json j = {{"draft", r.draft},
-                      {"positions", r.n_positions},
+                      {"positions", r.n_positions()},
                       {"k", r.k},
-                      {"jaccard", r.jaccard},
-                      {"one_minus_tv", r.kept_at_best},
+                      {"jaccard", r.jaccard()},
+                      {"one_minus_tv", r.kept_at_best()},
+                      {"jaccard_per_position", r.jaccards},
+                      {"one_minus_tv_per_position", r.kept_at_bests},
                       {"acceptance_per_position", r.acceptance},
                       {"accepted_length", r.accepted_length},
                       {"speed_ratio", r.step_ratio},

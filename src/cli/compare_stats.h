@@ -32,15 +32,18 @@ std::vector<float> translate_logits(std::span<const float> draft_logits,
 // What `pilotfish compare` found about one draft.
 struct CompareReport {
   std::string draft;
-  int32_t n_positions = 0;
-  double jaccard = 0, kept_at_best = 0;  // means over positions; kept_at_best = 1 - TV
-  int32_t k = 0;                         // tokens drafted in a round
-  std::vector<double> acceptance;        // [k] measured: kept, of those whose forerunner was kept
-  double accepted_length = 1;            // measured: tokens per round
-  double step_ratio = 0;                 // c: a draft pass over a target pass of one row
-  double verify_ratio = 1;               // v(k + 1): a pass of k + 1 rows over one of one row
+  std::vector<double> jaccards, kept_at_bests;  // by position, prompt after prompt; 1 - TV
+  int32_t k = 0;                                // tokens drafted in a round
+  std::vector<double> acceptance;  // [k] measured: kept, of those whose forerunner was kept
+  double accepted_length = 1;      // measured: tokens per round
+  double step_ratio = 0;           // c: a draft pass over a target pass of one row
+  double verify_ratio = 1;         // v(k + 1): a pass of k + 1 rows over one of one row
   double plain_tokens_per_s = 0, tokens_per_s = 0;
 
+  void add(const PositionComparison& c);
+  size_t n_positions() const { return jaccards.size(); }
+  double jaccard() const;  // means over positions
+  double kept_at_best() const;
   // What a round costs, in target steps, when nothing of it is kept.
   double rollback_cost() const { return k * step_ratio + verify_ratio; }
   double predicted_speedup() const { return accepted_length / rollback_cost(); }

@@ -95,9 +95,7 @@ class Table {
           if (!x.ok() || !(*x >= low && *x <= high)) return invalid(needs);
           return field(*s) = static_cast<T>(*x), Status();
         },
-        [field](const Settings& s) {
-          return print_number(std::stod(std::to_string(value_of(field, s))));
-        });
+        [field](const Settings& s) { return print_number(value_of(field, s)); });
   }
 
   void duration(Row row, Field<int64_t> field) {
@@ -187,7 +185,7 @@ Status set_alpha(const std::string& value, Settings* s) {
 }
 
 std::string print_alpha(const Settings& s) {
-  return s.engine.alpha > 0 ? print_number(std::stod(std::to_string(s.engine.alpha))) : "dynamic";
+  return s.engine.alpha > 0 ? print_number(s.engine.alpha) : "dynamic";
 }
 
 void add_model(Table* t) {

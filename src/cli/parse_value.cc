@@ -13,6 +13,14 @@ bool parse_all(std::string_view text, T* value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+// The fewest digits that read back as the same value.
+template <class T>
+std::string shortest(T value) {
+  char text[32];
+  auto [end, error] = std::to_chars(text, text + sizeof(text), value);
+  return error == std::errc() ? std::string(text, end) : "0";
+}
+
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
@@ -97,10 +105,8 @@ std::string print_duration(int64_t us) {
   return std::to_string(us / 1000) + "ms";
 }
 
-std::string print_number(double value) {
-  char text[32];
-  auto [end, error] = std::to_chars(text, text + sizeof(text), value);
-  return error == std::errc() ? std::string(text, end) : "0";
-}
+std::string print_number(double value) { return shortest(value); }
+
+std::string print_number(float value) { return shortest(value); }
 
 }  // namespace pf

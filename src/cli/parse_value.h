@@ -20,6 +20,8 @@ Result<int64_t> parse_duration_us(std::string_view text);  // 250ms, 30s, 2m
 std::vector<std::string> split_list(std::string_view text);  // at commas, spaces taken off
 std::string join_list(const std::vector<std::string>& items);
 std::string print_duration(int64_t us);  // the inverse of parse_duration_us
+// With the fewest digits that read back as the same value.
 std::string print_number(double value);
+std::string print_number(float value);
 
 }  // namespace pf

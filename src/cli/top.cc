@@ -85,8 +85,8 @@ std::string top_screen(const wire::ServerInfo& i) {
            static_cast<unsigned long long>(seconds / 60 % 60),
            static_cast<unsigned long long>(seconds % 60));
   text += line("  requests      %u running, %u waiting\n", i.running(), i.waiting());
-  text += line("  tokens/s      %.1f   speed-up %.2f against K = 0\n", i.tokens_per_second(),
-               i.speedup());
+  text += line("  tokens/s      %.1f   speed-up %s against K = 0\n", i.tokens_per_second(),
+               i.speedup() > 0 ? line("%.2f", i.speedup()).c_str() : "-");
   text += line("  acceptance    %.2f   accepted length %.2f   K %.1f   alpha %.2f\n",
                i.acceptance_rate(), i.accepted_length(), i.draft_length(), i.alpha());
   text += line("  utilisation   %.0f %%\n", i.utilisation());
@@ -96,9 +96,11 @@ std::string top_screen(const wire::ServerInfo& i) {
   text += line("  memory        %.1f of %.1f GB\n",
                1e-9 * static_cast<double>(i.memory().total_bytes()),
                1e-9 * static_cast<double>(i.memory().device_bytes()));
-  text += line("  steps         %llu, the last %llu ms ago\n",
-               static_cast<unsigned long long>(i.steps()),
-               static_cast<unsigned long long>(i.last_step_age_ms()));
+  const bool idle = i.running() + i.waiting() == 0;
+  text += line("  steps         %llu, ", static_cast<unsigned long long>(i.steps()));
+  text +=
+      idle ? "idle\n"
+           : line("the last %llu ms ago\n", static_cast<unsigned long long>(i.last_step_age_ms()));
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include "batch/verified_round.h"
 #include "engine/histogram.h"
 #include "sampling/accept.h"
+#include "speculation/speedup_meter.h"
 
 namespace pf {
 
@@ -51,10 +52,10 @@ struct Snapshot {
   TimeHistogram plan_times, draft_times, verify_times, commit_times;
   RowHistogram rows;
   int64_t n_recomputed_target = 0, n_recomputed_draft = 0;  // tokens whose K and V had stood before
-  double loss_spent = 0;   // probability mass kept beyond the exact rule
-  double speedup = 1;      // measured against steps with K = 0; 1: nothing measured yet
-  double utilisation = 0;  // percent of the knee, smoothed
-  double alpha = 1;        // of the last step with a threshold rule; 1: exact
+  double loss_spent = 0;        // probability mass kept beyond the exact rule
+  SpeedupMeter::Total speedup;  // of steps that decoded
+  double utilisation = 0;       // percent of the knee, smoothed
+  double alpha = 1;             // of the last step with a threshold rule; 1: exact
   double alpha_busy_term = 0, alpha_acceptance_term = 0;
   uint64_t dead_drafters = 0;  // bit i: next to nothing of drafter i is kept
 };

@@ -18,6 +18,9 @@ Status check_options(const EngineOptions& o) {
   if (o.dynamic_alpha.least > o.dynamic_alpha.most)
     return invalid("--alpha-min " + std::to_string(o.dynamic_alpha.least) +
                    " is above --alpha-max " + std::to_string(o.dynamic_alpha.most));
+  if (o.dynamic_alpha.least > o.dynamic_alpha.quiet_most)
+    return invalid("--alpha-min " + std::to_string(o.dynamic_alpha.least) +
+                   " is above --alpha-quiet-max " + std::to_string(o.dynamic_alpha.quiet_most));
   int32_t nodes = std::max(
       o.speculation_tree_nodes,
       DraftShape{o.speculation_tree}.nodes(static_cast<int32_t>(o.speculation_tree.size())));

@@ -212,6 +212,9 @@ void Step::commit_planes(Row* row) {
                    salt);
   }
   if (row->plan.n_rows == 0) return;
+  const int64_t computed = std::min(computed_after(*row), s->n_prompt());
+  if (s->index == 0)
+    figures_.n_prompt_tokens += std::max<int64_t>(0, computed - std::min(s->target_high, computed));
   count_recomputed(s->kv_len, s->kv_len + row->plan.n_rows, &s->target_high,
                    &figures_.n_recomputed_target);
   s->kv_len = computed_after(*row);
@@ -262,10 +265,8 @@ void Step::count_round(Row* row) {
   const AcceptResult& result = results_[static_cast<size_t>(row->job)];
   const DraftTree& tree = trees_[static_cast<size_t>(row - rows_.data())];
   figures_.n_generated_tokens += static_cast<int64_t>(result.tokens.size());
-  if (row->n_before == s->n_prompt()) {
-    if (s->index == 0) figures_.n_prompt_tokens += s->n_prompt();
-    if (tree.size() == 0) return;  // the prompt's own token: no round of decoding
-  }
+  if (row->n_before == s->n_prompt() && tree.size() == 0)
+    return;  // the prompt's own token: no round of decoding
   ++figures_.n_rounds;
   s->loss_spent += result.loss();
   figures_.loss_spent += result.loss();

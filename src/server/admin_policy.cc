@@ -21,6 +21,8 @@ Status set_drafters(const pilotfish::v1::Policy& wanted, const EngineInfo& info,
     bool known = std::any_of(info.drafters.begin(), info.drafters.end(),
                              [&](const DrafterDescription& d) { return d.name == name; });
     if (!known) return invalid("drafters must be names that GetModelInfo lists");
+    if (std::find(policy->drafters.begin(), policy->drafters.end(), name) != policy->drafters.end())
+      return invalid("drafters must be named once each");
     policy->drafters.push_back(name);
   }
   return {};

@@ -50,7 +50,7 @@ void fill_engine(const RecentFigures& f, admin::ServerInfo* info) {
   info->set_tokens_per_second(f.seconds > 0 ? tokens / f.seconds : 0);
   info->set_acceptance_rate(drafted > 0 ? kept / drafted : 0);
   info->set_accepted_length(rounds > 0 ? 1 + kept / rounds : 0);
-  info->set_speedup(s.speedup);
+  info->set_speedup(s.speedup.speedup_since(f.before.speedup));
   info->set_alpha(s.alpha);
   info->set_utilisation(s.utilisation);
   info->set_draft_length(draft_rounds > 0 ? drafted / draft_rounds : 0);

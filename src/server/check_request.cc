@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string>
 
 #include "text/stop_matcher.h"
@@ -80,8 +81,7 @@ void check_sampling(const wire::Sampling& s, Border* b) {
   if (s.has_frequency_penalty())
     b->in_range(s.frequency_penalty(), -2, 2, "sampling.frequency_penalty", "[-2, 2]");
   if (s.has_repetition_penalty())
-    b->require(s.repetition_penalty() > 0 && s.repetition_penalty() <= 2,
-               "sampling.repetition_penalty", "must be in (0, 2]");
+    b->in_range(s.repetition_penalty(), 0.01F, 2, "sampling.repetition_penalty", "[0.01, 2]");
   b->require(s.logit_bias_size() <= kMaxLogitBias, "sampling.logit_bias",
              "must have at most 300 entries");
   for (const auto& [id, bias] : s.logit_bias()) {
@@ -150,8 +150,13 @@ void check_drafters(const wire::Speculation& s, Border* b) {
   for (const std::string& name : s.drafters())
     b->require(is_resident(name, b->model()), "speculation.drafters",
                "must be names that GetModelInfo lists");
-  b->require(s.drafters_size() <= kMaxTreeNodes, "speculation.drafters",
-             "must have at most 64 names");
+  b->require(std::set(s.drafters().begin(), s.drafters().end()).size() ==
+                 static_cast<size_t>(s.drafters_size()),
+             "speculation.drafters", "must be named once each");
+  const bool predicts =
+      std::find(s.drafters().begin(), s.drafters().end(), "predicted") != s.drafters().end();
+  b->require(!predicts || !s.predicted_text().empty(), "speculation.predicted_text",
+             "is needed with the drafter predicted");
   bool fixed = s.mode() == wire::Speculation::FIXED;
   bool shaped = s.has_num_draft_tokens() || s.tree_size() > 0;
   b->require(!fixed || shaped, "speculation.num_draft_tokens",
@@ -170,6 +175,10 @@ void check_speculation(const wire::Speculation& s, Border* b) {
                "must be in 0..16");
   check_tree(s, b);
   check_drafters(s, b);
+  const bool drafts =
+      s.num_draft_tokens() > 0 || s.drafters_size() > 0 || s.tree_size() > 0 || s.tree_nodes() > 0;
+  b->require(s.mode() != wire::Speculation::OFF || !drafts, "speculation.mode",
+             "OFF goes without drafters, num_draft_tokens, tree and tree_nodes");
   bool threshold = s.acceptance() == wire::Speculation::THRESHOLD ||
                    s.acceptance() == wire::Speculation::THRESHOLD_LITERAL;
   if (s.has_alpha()) {

@@ -96,12 +96,13 @@ void add_recent(const Snapshot& s, const Snapshot& before, Families* f) {
   f->gauge("pilotfish_draft_time_share", "Share of step time spent drafting, last minute.",
            ratio(draft, draft + since(s.target_seconds, before.target_seconds) +
                             since(s.other_seconds, before.other_seconds)));
+  f->gauge("pilotfish_speculation_speedup_ratio",
+           "Tokens per second over those with K = 0, which is measured now and then, last minute; "
+           "0: nothing decoded.",
+           s.speedup.speedup_since(before.speedup));
 }
 
 void add_control(const Snapshot& s, const EngineInfo& info, Families* f) {
-  f->gauge("pilotfish_speculation_speedup_ratio",
-           "Tokens per second over those of steps with K = 0, which are measured now and then.",
-           s.speedup);
   f->gauge("pilotfish_alpha", "Alpha of the last step with a threshold rule (1 = exact).", s.alpha);
   f->gauge("pilotfish_alpha_busy_term", "What the load adds to dynamic alpha.", s.alpha_busy_term);
   f->gauge("pilotfish_alpha_acceptance_term", "What the acceptance adds to dynamic alpha.",

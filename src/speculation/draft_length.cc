@@ -228,10 +228,9 @@ void DraftLength::learn_costs(const StepReport& report) {
       drafts_[d].observe(rows, drafts_[d].at(rows) * ratio,
                          1.0 / static_cast<double>(passes.size()));
   }
-  if (drafted)
-    meter_.observe_drafted(report.n_sequences, report.n_tokens, report.total_seconds);
-  else
-    meter_.observe_plain(report.n_sequences, report.total_seconds);
+  if (report.n_sequences > 0)
+    meter_.observe(report.n_sequences, report.n_tokens, drafted, target_.at(report.n_sequences),
+                   report.total_seconds);
 }
 
 }  // namespace pf

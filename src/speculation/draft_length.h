@@ -109,7 +109,7 @@ class DraftLength {
     return drafts_[static_cast<size_t>(drafter)];
   }
   const AcceptanceModel& acceptance() const { return acceptance_; }
-  double speedup() const { return meter_.ratio(); }  // measured, against K = 0
+  const SpeedupMeter::Total& speedup() const { return meter_.total(); }  // measured, against K = 0
 
  private:
   void plan_adaptive(const StepOutlook& outlook, std::span<DraftAsk> asks);

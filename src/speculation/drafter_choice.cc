@@ -7,9 +7,11 @@ namespace pf {
 bool DrafterChoice::allowed(const Sequence& sequence, int32_t drafter) const {
   const std::vector<std::string>& wanted = sequence.request->speculation.drafters;
   const Drafter& d = *drafters_[static_cast<size_t>(drafter)];
-  if (names_ && std::find(names_->begin(), names_->end(), d.name()) == names_->end()) return false;
-  return wanted.empty() || d.asked_for(sequence) ||
-         std::find(wanted.begin(), wanted.end(), d.name()) != wanted.end();
+  if (d.asked_for(sequence)) return true;
+  auto has = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), d.name()) != names.end();
+  };
+  return (!names_ || has(*names_)) && (wanted.empty() || has(wanted));
 }
 
 int32_t DrafterChoice::match(const Sequence& sequence, int32_t drafter) {

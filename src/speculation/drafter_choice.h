@@ -25,7 +25,7 @@ class DrafterChoice {
   // is one, and the context is not too long for it; else 0.
   int32_t match(const Sequence& sequence, int32_t drafter);
 
-  // Only those whose names are listed serve from now on.
+  // Only those whose names are listed serve from now on, and whom a request asks for by itself.
   void allow(std::vector<std::string> names) { names_ = std::move(names); }
 
   void forget(const Sequence& sequence) {

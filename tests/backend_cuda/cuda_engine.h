@@ -34,17 +34,18 @@ struct CudaSetting {
   HeadKind head = HeadKind::kNone;          // a head over hidden states, with every second token
   bool reduced = false;                     // the model has every second token, too
   bool medusa = false;                      // three heads over hidden states
-  bool predicted = false;                   // the caller's own texts
   float temperature = 2;                    // of the coupled requests
   int32_t n_devices = 1;                    // that share the target
   int32_t head_rows = 33;                   // logit rows that there is room for at once
   std::optional<AcceptPolicy> policy = {};  // of all requests; none: greedy and coupled
+  std::map<uint64_t, std::vector<int32_t>> predicted = {};  // what requests bring, by number
+  int32_t n_new_tokens = 12;
+  int32_t max_num_seqs = 8;
 };
 
 class CudaEngine {
  public:
-  explicit CudaEngine(const CudaSetting& run)
-      : temperature_(run.temperature), policy_(run.policy), pool_(1), inbox_(64), outbox_(1024) {
+  explicit CudaEngine(const CudaSetting& run) : setting_(run), pool_(1), inbox_(64), outbox_(1024) {
     Model target = bf16_model(cuda_shape());
     TinyShape small = cuda_shape();
     small.layers = 1;  // the target's first layer: right about as often as a draft is
@@ -67,11 +68,18 @@ class CudaEngine {
     round_to_bf16(medusa);
     if (run.head == HeadKind::kEagle3) o.tap_layers = {1, 2};
     parts.kv = {run.n_blocks, 8, 1 + run.model + run.cascade + has_head, true};
-    parts.scheduler = {8, 64};
+    parts.scheduler = {run.max_num_seqs, 64};
     if (run.cpu) {
-      CpuOptions c = cpu_options(run);
+      CpuOptions c;
+      c.weights = CpuOptions::Weights::kF32;
+      c.n_blocks = run.n_blocks;
+      c.block_tokens = 8;
+      c.max_rows = 64;
+      c.max_context = 128;
+      c.draft_top_n = 16;
       c.keep_hidden = o.keep_hidden;
       c.tap_layers = o.tap_layers;
+      c.int8_kv = run.int8_kv;
       parts.target = make_cpu_backend(target, nullptr, c, pool_).take();
       c.keep_hidden = false;
       if (has_head || run.medusa) c.hidden_of = parts.target->hidden_states();
@@ -86,15 +94,14 @@ class CudaEngine {
         add_head(run, make_cuda_backend(head_of(run), nullptr, o, pool_).take(), &parts);
       o.hidden_of = {};
     }
-    if (run.predicted) parts.drafters.add(std::make_unique<PredictedDrafter>());
+    if (!run.predicted.empty()) parts.drafters.add(std::make_unique<PredictedDrafter>());
     if (run.ngram) parts.drafters.add(std::make_unique<NgramDrafter>(run.model ? 2 : 1));
     if (run.suffix) parts.drafters.add(std::make_unique<SuffixDrafter>(1));
     if (run.lookahead) parts.drafters.add(std::make_unique<LookaheadDrafter>());
     if (run.exit_layers > 0)
       parts.drafters.add(std::make_unique<EarlyExitDrafter>(parts.target.get(), run.exit_layers));
     if (run.cascade) {
-      auto model = run.cpu ? make_cpu_backend(draft, nullptr, cpu_options(run), pool_).take()
-                           : make_cuda_backend(draft, nullptr, o, pool_).take();
+      auto model = make_cuda_backend(draft, nullptr, o, pool_).take();
       Backend* judge = model.get();
       parts.drafters.add(std::make_unique<CascadeDrafter>(
           CascadeDrafter::Options{"cascade", 1, 128, 64, 16}, std::make_unique<NgramDrafter>(1),
@@ -129,26 +136,23 @@ class CudaEngine {
 
   // The texts of n requests at once, by number; even ones greedy, odd ones coupled.
   std::map<uint64_t, std::vector<int32_t>> run(std::vector<uint64_t> numbers) {
-    std::vector<std::unique_ptr<Request>> requests;
     for (uint64_t i : numbers) {
       auto r = std::make_unique<Request>();
       r->ticket = i;
       r->prompt = text_of(6 + 9 * static_cast<int32_t>(i % 3), static_cast<int32_t>(i % 2));
-      r->sampling.temperature = i % 2 == 1 ? temperature_ : 0.0f;
+      r->sampling.temperature = i % 2 == 1 ? setting_.temperature : 0.0f;
       r->has_seed = i % 2 == 1;
       r->seed = 5 + i;
-      r->stop.max_new_tokens = 12;
-      if (policy_) {
+      r->stop.max_new_tokens = setting_.n_new_tokens;
+      if (auto text = setting_.predicted.find(i); text != setting_.predicted.end())
+        r->speculation.predicted = text->second;
+      if (setting_.policy) {
         r->speculation.rule = SpeculationParams::Rule::kNamed;
-        r->speculation.policy = *policy_;
+        r->speculation.policy = *setting_.policy;
         r->speculation.has_alpha = true;
       }
-      requests.push_back(std::move(r));
+      step_->take(std::move(r));
     }
-    return answer(std::move(requests));
-  }
-  std::map<uint64_t, std::vector<int32_t>> answer(std::vector<std::unique_ptr<Request>> requests) {
-    for (auto& r : requests) step_->take(std::move(r));
     std::map<uint64_t, std::vector<int32_t>> texts;
     for (int steps = 0; !step_->idle() && steps < 1000; ++steps) {
       step_->run();
@@ -174,17 +178,6 @@ class CudaEngine {
   ModelDrafter* cpu_draft = nullptr;
 
  private:
-  static CpuOptions cpu_options(const CudaSetting& run) {
-    CpuOptions c;
-    c.weights = CpuOptions::Weights::kF32;
-    c.n_blocks = run.n_blocks;
-    c.block_tokens = 8;
-    c.max_rows = 64;
-    c.max_context = 128;
-    c.draft_top_n = 16;
-    c.int8_kv = run.int8_kv;
-    return c;
-  }
   static Model head_of(const CudaSetting& run) {
     TinyShape shape = cuda_shape();
     shape.seed = 9;
@@ -202,8 +195,7 @@ class CudaEngine {
         EagleDrafter::Options{"eagle", run.model ? 2 : 1, 128, run.n_blocks, 8}, std::move(head)));
   }
 
-  const float temperature_;
-  const std::optional<AcceptPolicy> policy_;
+  const CudaSetting setting_;
   ThreadPool pool_;
   Clock clock_{1'000'000};
   BoundedQueue<std::unique_ptr<Request>> inbox_;

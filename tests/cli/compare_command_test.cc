@@ -100,6 +100,7 @@ void expect_twin(const Ran& ran) {
   EXPECT_EQ(ran.figures["positions"], 12);
   EXPECT_DOUBLE_EQ(ran.figures["jaccard"], 1);
   EXPECT_NEAR(ran.figures["one_minus_tv"], 1, 1e-5);
+  EXPECT_EQ(ran.figures["one_minus_tv_per_position"].size(), 12u);
   nlohmann::json acceptance = ran.figures["acceptance_per_position"];
   ASSERT_EQ(acceptance.size(), 5u);
   for (const auto& kept : acceptance) EXPECT_DOUBLE_EQ(kept, 1);

@@ -66,15 +66,22 @@ TEST(Compare, CostsAndGoals) {
   r.step_ratio = 0.065;
   r.verify_ratio = 1.05;
   r.accepted_length = 3.3;
-  r.jaccard = 0.62;
+  PositionComparison position;
+  for (auto [jaccard, variation] : {std::pair(0.5, 0.25), std::pair(0.74, 0.5)}) {
+    position.jaccard = jaccard;
+    position.total_variation = variation;
+    r.add(position);
+  }
   r.plain_tokens_per_s = 10;
   r.tokens_per_s = 23;
+  EXPECT_NEAR(r.jaccard(), 0.62, 1e-9);
+  EXPECT_NEAR(r.kept_at_best(), 0.625, 1e-9);
   EXPECT_NEAR(r.rollback_cost(), 1.375, 1e-9);
   EXPECT_NEAR(r.predicted_speedup(), 2.4, 1e-9);
   EXPECT_NEAR(r.measured_speedup(), 2.3, 1e-9);
   for (const CompareGoal& g : compare_goals(r)) EXPECT_TRUE(g.pass()) << g.name;
   r.step_ratio = 0.31;
-  r.jaccard = 0.38;
+  r.jaccards = {0.36, 0.4};
   r.tokens_per_s = 9;
   int n_missed = 0;
   for (const CompareGoal& g : compare_goals(r)) n_missed += !g.pass();
@@ -83,6 +90,10 @@ TEST(Compare, CostsAndGoals) {
             std::string::npos)
       << plain_text(r);
   auto j = nlohmann::json::parse(json_text(r));
+  EXPECT_EQ(j["positions"], 2);
+  EXPECT_EQ(j["one_minus_tv"], 0.625);
+  EXPECT_EQ(j["one_minus_tv_per_position"], (std::vector<double>{0.75, 0.5}));
+  EXPECT_EQ(j["jaccard_per_position"], (std::vector<double>{0.36, 0.4}));
   EXPECT_EQ(j["goals"].size(), 4u);
   EXPECT_EQ(j["goals"][1]["id"], "jaccard");
   EXPECT_EQ(j["goals"][1]["pass"], false);

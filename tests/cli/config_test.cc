@@ -83,6 +83,18 @@ TEST(Config, EveryOptionIsReadFromAllThreeAndPrintedAsItWouldBeRead) {
   }
 }
 
+TEST(Config, ANumberIsPrintedWithAllItsDigits) {
+  for (const char* value : {"0.0123456789", "0.25"}) {
+    auto r = read({"--alpha-base", value});
+    ASSERT_TRUE(r->status.ok()) << r->status.message();
+    EXPECT_NE(r->config.print().find(std::string("alpha-base = ") + value + "  #"),
+              std::string::npos)
+        << r->config.print();
+  }
+  auto r = read({"--alpha", "1e-7"});
+  EXPECT_NE(r->config.print().find("alpha = '1e-07'"), std::string::npos) << r->config.print();
+}
+
 TEST(Config, PrintSaysWhereEachValueCameFrom) {
   auto r = read({"--block-size", "8"}, {"PILOTFISH_THREADS=2", "HOME=/x"}, "seed = 7\n");
   std::string text = r->config.print();

@@ -42,6 +42,11 @@ TEST(Top, AScreenSaysWhatTheServerSays) {
             "  KV blocks     30 of 120 in use (25 %), 7 cached\n"
             "  memory        1.5 of 8.0 GB\n"
             "  steps         12345, the last 8 ms ago\n");
+  info.set_running(0);
+  info.set_waiting(0);
+  info.set_speedup(0);  // nothing was decoded
+  EXPECT_NE(top_screen(info).find("speed-up - against"), std::string::npos) << top_screen(info);
+  EXPECT_NE(top_screen(info).find("12345, idle\n"), std::string::npos) << top_screen(info);
 }
 
 TEST(Top, AServerThatLoadsHasAScreenToo) {

@@ -92,7 +92,7 @@ TEST(Control, WhoeverPaysDrafts) {
   h.run();
   std::vector<int64_t> rounds = h.step->snapshot().rounds_per_drafter;
   EXPECT_GT(rounds[1], 5 * rounds[0]);
-  EXPECT_GT(h.step->snapshot().speedup, 1.8);
+  EXPECT_GT(h.step->snapshot().speedup.speedup_since({}), 1.8);
 }
 
 // Two models: a pass takes 1000 + 10 rows for the target, 30 + rows / 4 for the small draft and
@@ -227,7 +227,7 @@ TEST(Control, AGoodDraftIsUsedDeeplyAndABadOneHardlyAtAll) {
   uint64_t t = good.submit(good.request(prompt_of(20, 1), 200));
   good.run();
   EXPECT_LT((good.replies[{t, 0}].speculation.rounds), 200 / 6);
-  EXPECT_GT(good.step->snapshot().speedup, 3);
+  EXPECT_GT(good.step->snapshot().speedup.speedup_since({}), 3);
   o.draft_agreement = 0;
   Harness bad(o);
   for (int32_t i = 0; i < 3; ++i) {

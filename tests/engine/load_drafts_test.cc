@@ -127,6 +127,10 @@ TEST(LoadAlpha, ARangeWithoutNumbersIsRefused) {
   EXPECT_THAT(load_engine(o).status().message(),
               HasSubstr("--alpha-min 0.700000 is above --alpha-max 0.600000"));
   o.dynamic_alpha.most = 0.7;
+  o.dynamic_alpha.quiet_most = 0.65;
+  EXPECT_THAT(load_engine(o).status().message(),
+              HasSubstr("--alpha-min 0.700000 is above --alpha-quiet-max 0.650000"));
+  o.dynamic_alpha.quiet_most = 0.7;
   EXPECT_THAT(load_engine(o).status().message(), HasSubstr("/nowhere"));
 }
 

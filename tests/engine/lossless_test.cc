@@ -117,6 +117,22 @@ TEST_P(Lossless, PredictedTextThatFitsInPart) {
       }
 }
 
+// Also where operators name others.
+TEST(Predicted, APolicyThatNamesOthersLeavesTheTextThatARequestBrings) {
+  Harness h({.predicted = true, .ngram = true, .k = 4});
+  EnginePolicy policy;
+  policy.num_draft_tokens = 4;
+  policy.drafters = {"ngram"};
+  h.step->set_policy(policy);
+  auto r = h.request(prompt_of(20, 1), 30);
+  const std::vector<int32_t> text = plain_run(h.options.model, *r, 0, h.options.max_context).tokens;
+  r->speculation.predicted = text;
+  const uint64_t t = h.submit(std::move(r));
+  h.run();
+  EXPECT_EQ((h.replies[{t, 0}].tokens), text);
+  EXPECT_GT(h.step->snapshot().rounds_per_drafter[0], 4);
+}
+
 TEST_P(Lossless, PredictedTextFirstThenNgramThenModel) {
   Harness h({.draft_agreement = 50, .predicted = true, .ngram = true, .k = 4});
   expect_plain(&h, 16, GetParam(), [&](Request* r) {

@@ -103,6 +103,20 @@ TEST(Reply, PromptLogprobsCoverEveryPromptTokenButTheFirst) {
   }
 }
 
+// 200 tokens in chunks of 64; the second time 192 of them are found.
+TEST(Reply, APromptIsCountedAsItIsComputed) {
+  Harness h({.max_num_batched_tokens = 64});
+  std::vector<int64_t> counted;
+  for (int32_t round = 0; round < 2; ++round) {
+    h.submit(h.request(prompt_of(200, 1), 2));
+    for (int32_t i = 0; i < 5; ++i) {
+      h.run_step();
+      counted.push_back(h.step->snapshot().n_prompt_tokens);
+    }
+  }
+  EXPECT_EQ(counted, (std::vector<int64_t>{64, 128, 192, 200, 200, 400, 400, 400, 400, 400}));
+}
+
 TEST(Reply, StatisticsAddUp) {
   Harness h({.draft_agreement = 45, .k = 4});
   uint64_t t = h.submit(h.request(prompt_of(20, 1), 60));

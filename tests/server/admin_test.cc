@@ -90,11 +90,13 @@ TEST_F(Operating, InfoFollowsThePhase) {
 
 // Since the server became ready: 100 nodes in 20 drafts, 50 of them kept in 25 rounds.
 TEST_F(Operating, RatesAreOfTheLastSeconds) {
-  engine.change([](Snapshot* s) { s->n_generated_tokens = 1000, s->n_drafted = 10; });
+  engine.change([](Snapshot* s) {
+    s->n_generated_tokens = 1000, s->n_drafted = 10, s->speedup = {5, 3};
+  });
   open();
   engine.change([](Snapshot* s) {
     s->n_generated_tokens += 75, s->n_rounds += 25, s->n_drafted += 100, s->n_accepted += 50;
-    s->n_draft_rounds += 20, s->speedup = 1.7, s->utilisation = 42, s->kv_blocks_total = 8;
+    s->n_draft_rounds += 20, s->speedup = {22, 13}, s->utilisation = 42, s->kv_blocks_total = 8;
   });
   admin::ServerInfo i = info();
   EXPECT_GT(i.tokens_per_second(), 75 / 10.0) << "of less than the ten seconds that are looked at";
@@ -198,6 +200,7 @@ TEST(AdminPolicy, ABadFieldIsNamedAndNothingChanges) {
   refused("num_draft_tokens", [](admin::Policy* p) { p->set_num_draft_tokens(17); });
   refused("num_draft_tokens", [](admin::Policy* p) { p->set_num_draft_tokens(~0u); });
   refused("drafters", [](admin::Policy* p) { p->add_drafters("oracle"); });
+  refused("drafters", [](admin::Policy* p) { p->add_drafters("ngram"), p->add_drafters("ngram"); });
 }
 
 TEST_F(Operating, AMemoryPlanIsTheLoadersAnswer) {

@@ -75,8 +75,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{TEXT "sampling { min_p: nan }", "min_p", "[0, 1)"},
         Case{TEXT "sampling { presence_penalty: 2.1 }", "presence_penalty", "[-2, 2]"},
         Case{TEXT "sampling { frequency_penalty: -inf }", "frequency_penalty", "[-2, 2]"},
-        Case{TEXT "sampling { repetition_penalty: 0 }", "repetition_penalty", "(0, 2]"},
-        Case{TEXT "sampling { repetition_penalty: nan }", "repetition_penalty", "(0, 2]"},
+        Case{TEXT "sampling { repetition_penalty: 0 }", "repetition_penalty", "[0.01, 2]"},
+        Case{TEXT "sampling { repetition_penalty: 0.00999 }", "repetition_penalty", "[0.01, 2]"},
+        Case{TEXT "sampling { repetition_penalty: nan }", "repetition_penalty", "[0.01, 2]"},
         Case{TEXT "sampling { logit_bias { key: 300 value: 1 } }", "logit_bias", "300"},
         Case{TEXT "sampling { logit_bias { key: 1 value: 100.5 } }", "logit_bias", "[-100, 100]"},
         Case{TEXT "sampling { logit_bias { key: 1 value: nan } }", "logit_bias", "[-100, 100]"},
@@ -94,6 +95,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{TEXT "speculation { mode: FIXED }", "num_draft_tokens", "FIXED"},
         Case{TEXT "speculation { num_draft_tokens: 17 }", "num_draft_tokens", "0..16"},
         Case{TEXT "speculation { drafters: 'eagle' }", "drafters", "GetModelInfo"},
+        Case{TEXT "speculation { drafters: 'ngram' drafters: 'ngram' }", "drafters", "once"},
+        Case{TEXT "speculation { mode: OFF num_draft_tokens: 1 }", "mode", "OFF goes without"},
+        Case{TEXT "speculation { mode: OFF drafters: 'ngram' }", "mode", "OFF goes without"},
+        Case{TEXT "speculation { mode: OFF tree: 2 }", "mode", "OFF goes without"},
+        Case{TEXT "speculation { mode: OFF tree_nodes: 2 }", "mode", "OFF goes without"},
         Case{TEXT "speculation { tree: 4 tree: 4 tree: 4 }", "tree", "64"},
         Case{TEXT "speculation { tree: 3 tree: 0 }", "tree", ">= 1"},
         Case{TEXT "speculation { tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 tree: 1 "
@@ -125,6 +131,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(PredictedText, IsTokenisedAndMayBeAsLongAsTheContext) {
   ServedModel model = small_model(64);
   model.info.drafters.push_back({"predicted", "predicted", "", 64, 0});
+  EXPECT_NE(check_request(parse(TEXT "speculation { drafters: 'predicted' }"), model)
+                .message()
+                .find("speculation.predicted_text is needed"),
+            std::string::npos);
   wire::GenerateRequest r = parse(TEXT "speculation { predicted_text: 'aé<|im_end|>' }");
   ASSERT_TRUE(check_request(r, model).ok());
   auto prepared = make_request(r, model, 0);

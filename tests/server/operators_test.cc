@@ -74,7 +74,7 @@ TEST_F(Serving, MetricsHaveTheirNamesFromTheStart) {
         "pilotfish_alpha_busy_term 0\n",
         "pilotfish_alpha_acceptance_term 0\n",
         "pilotfish_utilisation_percent 0\n",
-        "pilotfish_speculation_speedup_ratio 1\n",
+        "pilotfish_speculation_speedup_ratio 0\n",
         "pilotfish_drafter_dead{drafter=\"ngram\"} 0\n",
         "pilotfish_kv_recomputed_tokens_total{plane=\"target\"} 0\n",
         "pilotfish_kv_recomputed_tokens_total{plane=\"draft\"} 0\n",

@@ -71,8 +71,9 @@ class Simulation {
 
   Outcome run(double a, int32_t n_steps) {
     Outcome out;
+    const SpeedupMeter::Total before = control_.speedup();
     for (int32_t i = 0; i < n_steps; ++i) step(a, &out);
-    out.measured_speedup = control_.speedup();
+    out.measured_speedup = control_.speedup().speedup_since(before);
     return out;
   }
   DraftLength& control() { return control_; }
@@ -253,6 +254,28 @@ TEST(DraftLength, DraftsNothingUnderLoadAndReturnsWithItsEnd) {
   EXPECT_LE(simulation.last_nodes(), 8) << "no more than a probe";
   simulation.set_batch(1);
   EXPECT_GT(simulation.run(0.7, 200).speed(), 1.15 * fixed_speed(machine, 0.7, 1, 0));
+}
+
+// A pass takes 10 and a step with K = 0 12, at any number of sequences. Three tokens each in a step
+// of 18 are 36 over 18; and when the machine is twice as slow, 72 over 36.
+TEST(SpeedupMeter, WorkedByHand) {
+  SpeedupMeter meter;
+  meter.observe(2, 6, true, 10, 18);  // nobody knows what K = 0 takes
+  EXPECT_EQ(meter.total().speedup_since({}), 0);
+  meter.observe(2, 2, false, 10, 12);
+  EXPECT_DOUBLE_EQ(meter.total().speedup_since({}), 1);
+  const SpeedupMeter::Total first = meter.total();
+  meter.observe(2, 6, true, 10, 18);
+  EXPECT_DOUBLE_EQ(meter.total().speedup_since(first), 2);
+  const SpeedupMeter::Total second = meter.total();
+  meter.observe(1, 3, true, 20, 36);
+  EXPECT_DOUBLE_EQ(meter.total().speedup_since(second), 2);
+  EXPECT_EQ(meter.total().speedup_since(meter.total()), 0) << "idle since";
+  // A pause of the machine counts as a step of 1.5 x 12: overhead 1.2 + .1 (1.8 - 1.2) = 1.26.
+  meter.observe(1, 1, false, 10, 500);
+  const SpeedupMeter::Total third = meter.total();
+  meter.observe(1, 3, true, 10, 18);
+  EXPECT_DOUBLE_EQ(meter.total().speedup_since(third), 3 * 12.6 / 18);
 }
 
 TEST(DraftLength, MeasuresItsSpeedupAgainstItsOwnPlainSteps) {
