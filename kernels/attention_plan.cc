@@ -114,13 +114,14 @@ void AttentionPlan::find_paths(const AttentionSegment& segment) {
   };
   if (node == end) return close(end - 1);
 
+  const int32_t row_of_bit_0 = node - (std::bit_width(mask(node)) - 1);  // the last bit is its own
   uint64_t inner = 0, taken = 0;  // nodes with a descendant; nodes given to a path
-  for (int32_t r = node; r < end; ++r) inner |= mask(r) & ~(uint64_t{1} << (r - node));
+  for (int32_t r = node; r < end; ++r) inner |= mask(r) & ~(uint64_t{1} << (r - row_of_bit_0));
   for (int32_t leaf = node; leaf < end; ++leaf) {
-    if (inner >> (leaf - node) & 1) continue;
+    if (inner >> (leaf - row_of_bit_0) & 1) continue;
     for (uint64_t left = mask(leaf) & ~taken; left != 0; left &= left - 1) {
-      int32_t row = node + std::countr_zero(left);
-      if (row >= from && row < to) path_rows_.push_back(row);
+      int32_t row = row_of_bit_0 + std::countr_zero(left);
+      if (row >= std::max(node, from) && row < to) path_rows_.push_back(row);
     }
     taken |= mask(leaf);
     close(leaf);

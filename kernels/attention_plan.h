@@ -22,7 +22,8 @@ inline constexpr int32_t kMaxRests = 8;      // of an item: paths that go on beh
 // position p >= visible lies in slot visible + i, where bit i of its mask is the (p - visible)-th.
 // Where the device grows the tree and the host knows only the depths of its nodes, each node gets
 // its own bit alone: it is then planned as a path of its own, which holds for every mask that the
-// device may have written by the time the kernel reads it.
+// device may have written by the time the kernel reads it. Bits of nodes that were fed in passes
+// before name no row here: a segment may begin with any node of its tree.
 struct AttentionSegment {
   int32_t first_row = 0, n_rows = 0;
   std::span<const int32_t> blocks;  // slot s lies in blocks[s / P] at s % P

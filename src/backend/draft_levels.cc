@@ -1,5 +1,7 @@
 #include "backend/draft_levels.h"
 
+#include <utility>
+
 #include "backend/growth_point.h"
 
 namespace pf {
@@ -43,6 +45,7 @@ void DraftLevels::run_committed(std::span<const ProposeJob> jobs) {
     Growth& g = growing_[n_growing_++];
     g.job = j;
     g.open.assign(1, DraftTree::kRoot);
+    g.n_fed = 0;
     if (job.grown_levels > 0) g.grown.begin(job.n_draft, job.grown_levels);
     g.row_of_node_0 = static_cast<int32_t>(batch_.logit_rows.size()) - 1 - DraftTree::kRoot;
   }
@@ -57,23 +60,21 @@ void DraftLevels::feed_level(std::span<const ProposeJob> jobs, std::span<const D
   device_.forward(batch_, hidden_);
 }
 
-// A chain's node is a plain row behind what is there; a tree is fed with its root again, so that
-// its nodes lie behind it. A head makes a node's row with what it said of the node above.
+// A chain's node is a plain row behind what is there; those of a tree lie behind its root in the
+// order in which they came. A head makes a node's row with what it said of the node above, which
+// was in the pass before.
 void DraftLevels::feed_one(const ProposeJob& job, const DraftTree& tree, Growth* g) {
-  int64_t last = job.base + static_cast<int64_t>(job.committed.size()) - 1;
-  const bool chain = job.is_chain();
-  const int32_t first = chain ? tree.size() - 1 : 0;
-  if (!job.hidden.empty()) {
-    if (!chain) hidden_.push_back(job.hidden.back());
+  const int64_t root = job.base + static_cast<int64_t>(job.committed.size()) - 1;
+  const int32_t first = std::exchange(g->n_fed, tree.size());
+  if (!job.hidden.empty())
     for (int32_t n = first; n < tree.size(); ++n)
       hidden_.push_back(
           {HiddenRef::In::kOwn, g->row_of_node_0 + tree.parents[static_cast<size_t>(n)]});
-  }
-  if (chain)
-    batch_.add(std::span(tree.tokens).last(1), last + tree.depth(), nullptr, job.blocks,
+  if (job.is_chain())
+    batch_.add(std::span(tree.tokens).last(1), root + tree.depth(), nullptr, job.blocks,
                Batch::Logits::kLast);
   else
-    batch_.add(job.committed.last(1), last, &tree, job.blocks, Batch::Logits::kLast);
+    batch_.add_nodes(tree, first, root, job.blocks, Batch::Logits::kLast);
   g->row_of_node_0 = static_cast<int32_t>(batch_.logit_rows.size()) - tree.size();
   if (device_.fed_as.empty()) return;
   for (int32_t& token : std::span(batch_.tokens).last(static_cast<size_t>(tree.size() - first)))

@@ -12,7 +12,7 @@
 namespace pf {
 
 // Drafts that grow level by level on the host from a device's likeliest tokens: one pass over the
-// committed tokens, then one pass per level over all drafts that go on.
+// committed tokens, then one pass per level over the last level's nodes of all drafts that go on.
 class DraftLevels {
  public:
   struct Device {
@@ -37,7 +37,7 @@ class DraftLevels {
 
   // Rows of the longest pass that a job needs.
   static int64_t rows_of(const ProposeJob& job) {
-    int64_t fed = job.is_chain() ? 1 : 1 + job.n_draft;
+    int64_t fed = job.is_chain() ? 1 : job.n_draft;
     return std::max(fed, static_cast<int64_t>(job.committed.size()));
   }
   // How many of the jobs from `first` on have room in a pass.
@@ -50,6 +50,7 @@ class DraftLevels {
     std::vector<int32_t> open;  // nodes of the last level, one behind the other; {kRoot} at first
     std::vector<int32_t> next;  // those of the level that is added
     GrownTree grown;            // instead of both, where the job's tree grows
+    int32_t n_fed = 0;          // nodes, level by level
     int32_t row_of_node_0 = 0;  // logit row of the present pass: that of node n is this + n
     size_t first_list = 0;      // of its open nodes in top_
     bool complete = false;

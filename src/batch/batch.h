@@ -10,11 +10,12 @@
 
 namespace pf {
 
-// The rows of one sequence: n_plain committed tokens in order, then tree nodes.
+// The rows of one sequence: n_plain committed tokens in order, then tree nodes. Without committed
+// tokens, nodes of a tree whose root and first nodes were fed in passes before.
 struct Segment {
   int32_t first_row = 0;
   int32_t n_rows = 0;
-  int32_t n_plain = 0;              // >= 1
+  int32_t n_plain = 0;
   int64_t base = 0;                 // tokens before the first row: its position
   std::span<const BlockId> blocks;  // logical slot s lies in blocks[s / P] at s % P
 
@@ -53,6 +54,15 @@ struct Batch {
   enum class Logits { kNone, kLast, kAll };
   void add(std::span<const int32_t> committed, int64_t base, const DraftTree* tree,
            std::span<const BlockId> blocks, Logits logits);
+  // Appends the nodes of `tree` from `first` on. Its root stands at position `root`; K and V of
+  // that and of the nodes before `first` lie where `add` with this tree would have put them.
+  void add_nodes(const DraftTree& tree, int32_t first, int64_t root,
+                 std::span<const BlockId> blocks, Logits logits);
+
+ private:
+  void add_row(int32_t token, int64_t position, int64_t slot, int64_t sees, uint64_t mask,
+               bool wants_logits);
+  void add_rows_of_nodes(const DraftTree& tree, int32_t first, bool wants_logits);
 };
 
 }  // namespace pf

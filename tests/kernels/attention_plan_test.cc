@@ -33,8 +33,9 @@ struct Step {
   std::vector<uint64_t> masks;
   std::vector<AttentionSegment> segments;
 
+  // n_before >= 0: the plain rows and so many nodes were fed in passes before.
   void add(std::vector<int32_t> table, int32_t base, int32_t n_plain,
-           const std::vector<int32_t>& parents = {}) {
+           const std::vector<int32_t>& parents = {}, int32_t n_before = -1) {
     first.push_back(static_cast<int32_t>(positions.size()));
     for (int32_t i = 0; i < n_plain; ++i) row(base + i, base + i + 1, 0);
     size_t root = positions.size() - 1;
@@ -42,6 +43,12 @@ struct Step {
       size_t above = parents[i] < 0 ? root : root + 1 + size_t(parents[i]);
       row(positions[above] + 1, base + n_plain,
           (parents[i] < 0 ? 0 : masks[above]) | uint64_t{1} << i);
+    }
+    if (n_before >= 0) {
+      auto drop = [&](auto& rows) {
+        rows.erase(rows.begin() + first.back(), rows.begin() + first.back() + n_plain + n_before);
+      };
+      drop(positions), drop(visible), drop(masks);
     }
     n.push_back(static_cast<int32_t>(positions.size()) - first.back());
     tables.push_back(std::move(table));
@@ -143,7 +150,9 @@ Step random_step(uint32_t seed) {
       table.assign(step.tables[other].begin(), step.tables[other].begin() + shared);
     }
     while (static_cast<int32_t>(table.size()) < n_blocks) table.push_back(next++);
-    step.add(std::move(table), base, n_plain, parents);
+    const bool later = !parents.empty() && below(3) == 0;
+    step.add(std::move(table), base, n_plain, parents,
+             later ? below(static_cast<uint32_t>(parents.size())) : -1);
   }
   return step;
 }
