@@ -49,7 +49,7 @@ bool is_role(std::string_view role) {
 
 // A text that cannot fit, however well it tokenises, costs no tokenising.
 void check_size(int64_t n_bytes, std::string_view field, const char* cure, Border* b) {
-  const int64_t per_token = b->model().most_token_bytes, context = b->model().info.max_context;
+  const int64_t per_token = b->model().token_bytes.most, context = b->model().info.max_context;
   if (per_token == 0) return;
   b->require(n_bytes <= context * per_token, field,
              "has " + std::to_string(n_bytes) + " bytes, the context of " +
@@ -71,7 +71,7 @@ void check_prompt(const wire::GenerateRequest& r, Border* b) {
     for (uint32_t id : r.token_ids().ids()) b->token(id, "token_ids.ids");
   }
   if (r.truncate_prompt_tokens() == 0)
-    check_size(prompt_bytes(r), r.has_messages() ? "messages" : "text",
+    check_size(b->model().token_bytes.counted_in_prompt(r), r.has_messages() ? "messages" : "text",
                "shorten it or set truncate_prompt_tokens", b);
   if (!r.has_messages()) return;
   b->require(b->model().chat.has_value(), "messages",
@@ -209,7 +209,7 @@ void check_speculation(const wire::Speculation& s, Border* b) {
                "goes with acceptance THRESHOLD only");
   }
   if (s.predicted_text().empty()) return;
-  check_size(static_cast<int64_t>(s.predicted_text().size()), "speculation.predicted_text",
+  check_size(b->model().token_bytes.counted_in(s.predicted_text()), "speculation.predicted_text",
              "shorten it", b);
   bool off =
       s.mode() == wire::Speculation::OFF || (s.has_num_draft_tokens() && s.num_draft_tokens() == 0);

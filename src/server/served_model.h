@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "sampling/draft_tree.h"
+#include "server/text_size.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -34,8 +35,8 @@ struct ServedModel {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat;  // nullopt: `messages` are refused
   SamplingDefaults defaults;
-  int64_t most_token_bytes = 0;  // see most_bytes_of_a_token; 0: texts are not bounded by it
-  uint64_t seed = 0;             // of requests without one; 0: drawn from the system
+  TokenBytes token_bytes = {};
+  uint64_t seed = 0;  // of requests without one; 0: drawn from the system
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0, max_queue = 0;
 
   // A tree and its root are rows of one step.

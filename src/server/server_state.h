@@ -30,7 +30,7 @@ struct Backing {
 
  private:
   static ServedModel measured(ServedModel model) {
-    model.most_token_bytes = most_bytes_of_a_token(model.tokenizer);
+    model.token_bytes = token_bytes_of(model.tokenizer);
     return model;
   }
 };

@@ -41,7 +41,7 @@ class Watch {
   mutable std::mutex mutex_;
   std::vector<std::pair<int64_t, Snapshot>> past_;  // oldest first; guarded by mutex_
   Snapshot said_;
-  uint64_t said_dead_ = 0;  // bit i: drafter i was called dead; once is enough
+  uint64_t said_dead_ = 0;           // bit i: drafter i was called dead; once is enough
   std::atomic<int64_t> woke_us_{0};  // when the process last stood still no more
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -349,7 +349,7 @@ TEST_F(BenchProgram, RefusesInOneLine) {
                                 "worker --model tiny --draft d.gguf", "decode --dtype int3"}) {
     EXPECT_EQ(bench(arguments, in("out")), 2) << arguments;
     std::string text = said();
-    EXPECT_THAT(text.substr(text.rfind("pilotfish-bench: ")), testing::EndsWith("\n"));
+    EXPECT_THAT(text.substr(text.rfind("\npilotfish-bench") + 1), testing::EndsWith("\n"));
   }
 }
 

@@ -293,7 +293,7 @@ TEST(MakeRequest, SpecialTokensInTextStayTextUnlessAsked) {
 // 100 tokens of at most 12 bytes, as <|im_start|> has: 1,200 bytes.
 TEST(Border, ATextThatCannotFitIsRefusedByItsSize) {
   ServedModel m = small_model(100);
-  m.most_token_bytes = most_bytes_of_a_token(m.tokenizer);
+  m.token_bytes = token_bytes_of(m.tokenizer);
   wire::GenerateRequest r;
   r.set_text(std::string(1200, 'a'));
   EXPECT_TRUE(check_request(r, m).ok());
@@ -318,15 +318,34 @@ TEST(Border, ATextThatCannotFitIsRefusedByItsSize) {
             std::string::npos);
 }
 
+// A vocabulary without a token for `a` drops it: only other bytes need room.
+TEST(Border, BytesThatAreDroppedNeedNoRoom) {
+  ServedModel m = small_model(100);
+  Vocabulary v = m.tokenizer.vocabulary();
+  v.tokens['a'] = "zzz";
+  m.tokenizer = Tokenizer::create(std::move(v)).take();
+  m.token_bytes = token_bytes_of(m.tokenizer);
+  wire::GenerateRequest r;
+  r.set_text(std::string(5000, 'a') + std::string(1200, 'b'));
+  EXPECT_TRUE(check_request(r, m).ok());
+  r.set_text(std::string(5000, 'a') + std::string(1201, 'b'));
+  EXPECT_NE(check_request(r, m).message().find("1201 bytes"), std::string::npos);
+}
+
 TEST(Border, NoSizeBoundsATextWhereTokensHaveNone) {
   auto most = [](auto change) {
     Vocabulary v = small_model().tokenizer.vocabulary();
     change(&v);
-    return most_bytes_of_a_token(Tokenizer::create(std::move(v)).take());
+    return token_bytes_of(Tokenizer::create(std::move(v)).take()).most;
   };
   EXPECT_EQ(most([](Vocabulary*) {}), 12);
   EXPECT_EQ(most([](Vocabulary* v) { v->unicode_form = UnicodeForm::kNfc; }), 4 * 12);
-  EXPECT_EQ(most([](Vocabulary* v) { v->tokens['a'] = "zzz"; }), 0) << "this byte is dropped";
+  EXPECT_EQ(most([](Vocabulary* v) {
+              v->tokens['a'] = "zzz";
+              v->unicode_form = UnicodeForm::kNfc;
+            }),
+            0)
+      << "what a normal form makes of a byte may be dropped";
   EXPECT_EQ(most([](Vocabulary* v) { v->strip_right = {kTurn}; }), 0) << "white space is dropped";
 }
 
