@@ -50,10 +50,11 @@ struct AttentionParts {
 // afterwards: units, the first one of a group the group where it was folded for a row of several.
 //
 // `n_blocks` blocks of threads share the items: as many as are resident at once, one to three per
-// multiprocessor (attention_blocks.h). Loads each item's keys and values once: n unique tokens x 4 G D bytes (int8:
-// 2 G (D + 4)) where rows fit one item, which has room for 64 queries of a KV head, of any
-// sequences and branches. Further items over the same blocks run beside it and are served by the
-// L2 (AttentionItem). Bandwidth-bound up to 16 queries a KV head, beyond by the matrix units.
+// multiprocessor (attention_blocks.h). Loads each item's keys and values once: n unique tokens x
+// 4 G D bytes (int8: 2 G (D + 4)) where rows fit one item, which has room for 64 queries of a KV
+// head, of any sequences and branches. Further items over the same blocks run beside it and are
+// served by the L2 (AttentionItem). Bandwidth-bound up to 16 queries a KV head, beyond by the
+// matrix units.
 template <class T>
 void attention(View<T, 3> out, AttentionParts parts, View<const T, 3> q, KvPlane<T> kv,
                const AttentionWork& work, int32_t sliding_window, float scale, int32_t n_blocks,

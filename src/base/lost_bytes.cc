@@ -5,17 +5,28 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <initializer_list>
+
 namespace pf {
 namespace {
 
 void (*end_of_process)(const char* path) = nullptr;
 
-// Codes above 0 are the kernel's, and only they say an address.
+// Memory that has a path and is no file of a disk: it is lost where there is too little of it.
+bool is_memory(const char* path) {
+  for (const char* kind : {"/dev/shm/", "/memfd:", "/anon_hugepage"})
+    if (std::strncmp(path, kind, std::strlen(kind)) == 0) return true;
+  return false;
+}
+
 void on_bus_error(int signal_number, siginfo_t* info, void*) {
   char path[PATH_MAX];
-  int fd = info->si_code > 0 ? open("/proc/self/maps", O_RDONLY | O_CLOEXEC) : -1;
+  const bool lost = info->si_code == BUS_ADRERR || info->si_code == BUS_OBJERR;
+  int fd = lost ? open("/proc/self/maps", O_RDONLY | O_CLOEXEC) : -1;
   if (fd >= 0 &&
-      find_mapped_path(fd, reinterpret_cast<uintptr_t>(info->si_addr), path, sizeof(path)))
+      find_mapped_path(fd, reinterpret_cast<uintptr_t>(info->si_addr), path, sizeof(path)) &&
+      !is_memory(path))
     end_of_process(path);
   signal(signal_number, SIG_DFL);
   raise(signal_number);

@@ -16,7 +16,7 @@ struct Segment {
   int32_t first_row = 0;
   int32_t n_rows = 0;
   int32_t n_plain = 0;
-  int64_t base = 0;                 // tokens before the first row: its position
+  int64_t base = 0;                 // tokens before the first plain row: its position
   std::span<const BlockId> blocks;  // logical slot s lies in blocks[s / P] at s % P
 
   // Logical slot of tree node i; its position differs when the tree branches.
@@ -43,6 +43,7 @@ struct Batch {
 
   // A judged segment's logit rows follow each other: the last plain row's, then every node's. The
   // index of the first of them among logit_rows, and how many there are.
+  // Requires: it has a plain row.
   int32_t first_logit_row(const Segment& s) const {
     auto at = std::lower_bound(logit_rows.begin(), logit_rows.end(), s.first_row + s.n_plain - 1);
     return static_cast<int32_t>(at - logit_rows.begin());

@@ -63,6 +63,7 @@ std::string failure_of(const grpc::Status& status, const std::string& target,
     case grpc::StatusCode::PERMISSION_DENIED:
       return target + " does not let in the token of --auth-token-file; has it been replaced?";
     case grpc::StatusCode::UNIMPLEMENTED:
+    case grpc::StatusCode::NOT_FOUND:  // of the health service, for a service it does not know
       return target + " answers, but has no " + service + "; is it the server's " + where + "?";
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return target + " does not answer in time; is it the server's " + where +

@@ -247,9 +247,8 @@ bool store_row(TensorType type, const std::vector<float>& row, std::byte* to) {
 
 TensorType type_of_sum(const Tensor& w) { return is_quantised(w.type) ? TensorType::kF32 : w.type; }
 
-// Addresses for a sum, without its numbers.
-Tensor shape_of_sum(const Tensor& w, ModelStorage* storage) {
-  const TensorType type = type_of_sum(w);
+// Like w, of this type, without its numbers.
+Tensor addresses_of(const Tensor& w, TensorType type, ModelStorage* storage) {
   storage->ranges.emplace_back(static_cast<size_t>(w.rows() * row_bytes(type, w.cols())));
   return {w.name, type, w.shape, storage->ranges.back().bytes()};
 }
@@ -345,6 +344,10 @@ Status merge_lora(const LoraAdapter& adapter, Content content, Model* model) {
   if (Status s = check_lora(adapter, places); !s.ok()) return s;
   std::map<std::string, Tensor> next;  // what takes a place, once nothing is wrong
   for (const Tensor& t : adapter.whole) {
+    if (content == Content::kShapes && t.shape.size() > 1) {  // vectors are looked at
+      next[t.name] = addresses_of(t, t.type, &model->storage);
+      continue;
+    }
     std::span<std::byte> own = model->storage.allocate(t.data.size());
     std::memcpy(own.data(), t.data.data(), t.data.size());
     next[t.name] = {t.name, t.type, t.shape, own};
@@ -353,8 +356,9 @@ Status merge_lora(const LoraAdapter& adapter, Content content, Model* model) {
   for (const LoraAdapter::Matrix& m : adapter.matrices) {
     auto whole = next.find(m.name);
     const Tensor& w = whole != next.end() ? whole->second : *places.at(m.name);
-    Result<Tensor> sum = content == Content::kShapes ? shape_of_sum(w, &model->storage)
-                                                     : sum_of(w, m, &model->storage);
+    Result<Tensor> sum = content == Content::kShapes
+                             ? addresses_of(w, type_of_sum(w), &model->storage)
+                             : sum_of(w, m, &model->storage);
     if (sum.ok())
       next[m.name] = sum.take();
     else

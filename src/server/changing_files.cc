@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/thread_name.h"
 
 namespace pf {
 namespace {
@@ -46,6 +47,7 @@ void ChangingFiles::start() {
 }
 
 void ChangingFiles::run(std::stop_token stop) {
+  name_this_thread("pf-files");
   std::mutex mutex;
   std::condition_variable_any nap;
   while (true) {
@@ -79,6 +81,7 @@ bool ChangingFiles::look(Watched* files, bool at_once) {
   bool settled = at_once || !texts.ok() || files->before == *texts;
   files->before = texts.ok() ? std::optional(*texts) : std::nullopt;
   if (!settled) return false;
+  if (at_once) files->said.clear();  // whoever asks is told again
   Status taken = texts.ok() ? group.take(*texts) : texts.status();
   if (!taken.ok()) {
     if (++files->n_bad >= kLooksUntilWarning || at_once) warn(files, taken);

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <ctime>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -115,6 +117,17 @@ TlsTexts tls_texts(const std::vector<std::string>& texts) {
   return {texts[0], texts[1], texts.size() > 2 ? texts[2] : ""};
 }
 
+// What is wrong with the dates of certificates that are taken into use.
+void warn_of_dates(const TlsFiles& files, const TlsTexts& texts, Log* log) {
+  for (auto [flag, path, text, cure] :
+       {std::tuple{"--tls-cert", &files.cert, &texts.cert, "clients refuse it"},
+        std::tuple{"--tls-client-ca", &files.client_ca, &texts.client_ca,
+                   "its clients are refused"}})
+    for (const std::string& line : out_of_date(*text, std::time(nullptr)))
+      log->warn(std::string(flag) + " " + *path + ": a certificate in it " + line + "; " + cure +
+                " until the file is renewed, which needs no restart");
+}
+
 }  // namespace
 
 Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(const TlsFiles& files,
@@ -132,12 +145,14 @@ Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(const TlsFil
   if (!texts.ok()) return texts.status();
   if (Status s = check_tls(files, tls_texts(*texts)); !s.ok()) return s;
 
+  warn_of_dates(files, tls_texts(*texts), log);
   auto identity = std::make_shared<TlsIdentity>(tls_texts(*texts));
   ChangingFiles::Group group{.paths = {}, .texts = texts.take(), .take = {}};
   for (const auto& [flag, path] : flags) group.paths.push_back(path);
   group.take = [files, identity, log](const std::vector<std::string>& changed) {
     TlsTexts next = tls_texts(changed);
     if (Status s = check_tls(files, next); !s.ok()) return s;
+    warn_of_dates(files, next, log);
     identity->set(std::move(next));
     log->info("a changed certificate is taken up", {{"file", files.cert}});
     return Status();
@@ -145,21 +160,6 @@ Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(const TlsFil
   changing->add(std::move(group));
   return std::shared_ptr<grpc::ServerCredentials>(
       std::make_shared<ChangingTls>(identity, !files.client_ca.empty()));
-}
-
-std::vector<std::string> tls_warnings(const TlsFiles& files, int64_t now_s) {
-  std::vector<std::string> lines;
-  for (auto [flag, path, cure] :
-       {std::tuple{"--tls-cert", &files.cert, "clients refuse it"},
-        std::tuple{"--tls-client-ca", &files.client_ca, "its clients are refused"}}) {
-    if (path->empty()) continue;
-    Result<std::string> text = read_whole_file(*path, kMaxConfigurationBytes);
-    if (!text.ok()) continue;  // server_credentials has said so
-    for (const std::string& line : out_of_date(*text, now_s))
-      lines.push_back(std::string(flag) + " " + *path + ": a certificate in it " + line + "; " +
-                      cure + " until the file is renewed, which needs no restart");
-  }
-  return lines;
 }
 
 }  // namespace pf

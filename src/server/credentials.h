@@ -3,8 +3,6 @@
 #include <grpcpp/security/server_credentials.h>
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "base/status.h"
 #include "server/changing_files.h"
@@ -20,9 +18,5 @@ namespace pf {
 Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(const TlsFiles& files,
                                                                     ChangingFiles* changing,
                                                                     Log* log);
-
-// What is wrong with their dates at a time (seconds since 1970), a line each, for the log. Files
-// that cannot be read have none.
-std::vector<std::string> tls_warnings(const TlsFiles& files, int64_t now_s);
 
 }  // namespace pf

@@ -98,7 +98,7 @@ void add_recent(const Snapshot& s, const Snapshot& before, Families* f) {
                             since(s.other_seconds, before.other_seconds)));
   f->gauge("pilotfish_speculation_speedup_ratio",
            "Tokens per second over those with K = 0, which is measured now and then, last minute; "
-           "0: nothing decoded.",
+           "0: nothing decoded, or K = 0 not measured yet.",
            s.speedup.speedup_since(before.speedup));
 }
 

@@ -5,7 +5,6 @@
 #include <prometheus/text_serializer.h>
 
 #include <chrono>
-#include <ctime>
 #include <thread>
 
 #include "base/files.h"
@@ -69,8 +68,6 @@ Status Server::open() {
       server_credentials(options_.tls, &files_, &state_->log);
   if (!credentials.ok()) return credentials.status();
   credentials_ = credentials.take();
-  for (const std::string& line : tls_warnings(options_.tls, std::time(nullptr)))
-    state_->log.warn(line);
   if (Status s = read_tokens(); !s.ok()) return s;
   if (!options_.metrics_listen.empty()) {
     auto http = HttpEndpoint::start(options_.metrics_listen,

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "server/auth.h"
 #include "server/dispatcher.h"
 #include "server/engine_port.h"
@@ -59,7 +60,7 @@ struct ServerState {
  private:
   static constexpr size_t kMostWaitingTexts = 32;  // of up to kMaxRequestBytes each
   static int text_threads() {                      // most CPUs belong to the engine
-    return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 4), 1, 4);
+    return std::clamp(n_usable_cpus() / 4, 1, 4);
   }
 };
 

@@ -1,5 +1,7 @@
 #include "server/text_workers.h"
 
+#include "base/thread_name.h"
+
 namespace pf {
 
 TextWorkers::TextWorkers(int n_threads, size_t most_waiting) : most_waiting_(most_waiting) {
@@ -29,6 +31,7 @@ void TextWorkers::stop() {
 }
 
 void TextWorkers::run() {
+  name_this_thread("pf-text");
   while (true) {
     std::function<void()> job;
     {

@@ -65,8 +65,8 @@ void CascadeDrafter::propose(std::span<const DraftTask> tasks, std::span<DraftTr
 }
 
 // One token less than may be drafted: the last is the model's. A cheap model whose plane lags far
-// catches up first, a chunk in every step. Of a sequence that the cheap one is not asked for nothing
-// is known of its plane: what an earlier round said may be of blocks that are gone.
+// catches up first, a chunk in every step. Of a sequence that the cheap one is not asked for
+// nothing is known of its plane: what an earlier round said may be of blocks that are gone.
 void CascadeDrafter::ask_cheap(std::span<const DraftTask> tasks) {
   cheap_tasks_.clear();
   cheap_of_.clear();

@@ -21,8 +21,9 @@ class DrafterChoice {
   int32_t size() const { return static_cast<int32_t>(drafters_.size()); }
   Drafter& operator[](int32_t i) { return *drafters_[static_cast<size_t>(i)]; }
 
-  // Drafter::match_length of one that may serve the sequence: it is on the request's list, if there
-  // is one, and the context is not too long for it; else 0.
+  // Drafter::match_length of one that may serve the sequence: the request asks for it by itself, or
+  // it is on the request's list and on that of `allow`, as far as there are such; and the context
+  // is not too long for it. Else 0.
   int32_t match(const Sequence& sequence, int32_t drafter);
 
   // Only those whose names are listed serve from now on, and whom a request asks for by itself.
