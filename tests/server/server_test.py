@@ -14,7 +14,7 @@ import time
 try:
     import grpc
     import serving
-    from serving import DRAFT, MODEL, ROOT, Client, Server, free_port, status_of, until
+    from serving import DRAFT, MODEL, ROOT, Client, Server, code_of, free_port, status_of, until
 except ImportError as error:
     grpc, missing = None, str(error)
 
@@ -312,7 +312,7 @@ def a_token_guards_everything_but_health():
     path.write_text("other\n")
     guarded.process.send_signal(signal.SIGHUP)
     old, new = (("authorization", "Bearer s3cret"),), (("authorization", "Bearer other"),)
-    assert until(lambda: status_of(lambda: c.call("Generate", request, metadata=old))[0] == "PERMISSION_DENIED", 5)
+    assert until(lambda: code_of(lambda: c.call("Generate", request, metadata=old)) == "PERMISSION_DENIED", 5)
     assert c.call("Generate", request, metadata=new).completions
     code, log = guarded.stop()
     assert code == 0 and "files read again taken_up=" in log and "tokens=1" in log, log

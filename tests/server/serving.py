@@ -103,6 +103,15 @@ def status_of(call):
     raise AssertionError("the call was not refused")
 
 
+def code_of(call):
+    """Status code of a call that may fail, or not yet."""
+    try:
+        call()
+    except grpc.RpcError as e:
+        return e.code().name
+    return "OK"
+
+
 def until(condition, seconds=10):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
