@@ -212,12 +212,11 @@ void Step::commit_planes(Row* row) {
                    salt);
   }
   if (row->plan.n_rows == 0) return;
-  const int64_t computed = std::min(computed_after(*row), s->n_prompt());
-  if (s->index == 0)
-    figures_.n_prompt_tokens += std::max<int64_t>(0, computed - std::min(s->target_high, computed));
+  const int64_t computed = computed_after(*row), of_prompt = std::min(computed, s->n_prompt());
+  if (s->index == 0) figures_.n_prompt_tokens += of_prompt - std::min(s->target_high, of_prompt);
   count_recomputed(s->kv_len, s->kv_len + row->plan.n_rows, &s->target_high,
                    &figures_.n_recomputed_target);
-  s->kv_len = computed_after(*row);
+  s->kv_len = computed;
   kv_.commit(&s->table, kTargetPlane, s->tokens, s->kv_len, salt);
 }
 

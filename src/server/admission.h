@@ -39,6 +39,11 @@ grpc::Status prepare(ServerState& state, const wire::GenerateRequest& request,
 // Of a call that the dispatcher or the workers do not take; counted by reason.
 grpc::Status refuse(ServerState& state, grpc::CallbackServerContext* context, const Status& status);
 
+// Where TextWorkers take no more.
+inline Status too_many_long_texts() {
+  return Status(Code::kResourceExhausted, "too many long texts wait already; try again later");
+}
+
 // Counts a refusal and tells the client when to come back.
 grpc::Status refuse_full_queue(ServerState& state, grpc::CallbackServerContext* context,
                                const Status& status);

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/files.h"
-#include "server/certificates.h"
 
 namespace pf {
 namespace {

@@ -37,10 +37,7 @@ class LongReply final : public grpc::ServerUnaryReactor {
       if (!s.ok()) reply->state_.metrics.rejected("invalid");
       reply->Finish(to_grpc(s));
     });
-    if (!taken)
-      reply->finish(refuse(
-          state, context,
-          Status(Code::kResourceExhausted, "too many long texts wait already; try again later")));
+    if (!taken) reply->finish(refuse(state, context, too_many_long_texts()));
     return reply.get();
   }
 

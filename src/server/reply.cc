@@ -7,10 +7,6 @@ namespace {
 
 constexpr size_t kMaxPendingBytes = 1 << 20;
 
-Status too_many_long_texts() {
-  return Status(Code::kResourceExhausted, "too many long texts wait already; try again later");
-}
-
 }  // namespace
 
 Status Submission::submit(PreparedRequest prepared, std::function<void(Delivery)> deliver) {

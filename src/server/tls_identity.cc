@@ -4,8 +4,8 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 
+#include <ctime>
 #include <memory>
-#include <vector>
 
 namespace pf {
 namespace {
@@ -41,14 +41,25 @@ Bio reader(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
+// The next one of the text; null: there is no further one that can be read.
+Certificate next_certificate(BIO* text) {
+  return Certificate(PEM_read_bio_X509(text, nullptr, no_password, nullptr));
+}
+
+std::string date_of(const ASN1_TIME* time) {
+  tm date{};
+  char words[64];
+  if (ASN1_TIME_to_tm(time, &date) != 1) return "a date that cannot be read";
+  return {words, std::strftime(words, sizeof(words), "%Y-%m-%d %H:%M:%S UTC", &date)};
+}
+
 // At least one, to the end of the text.
 Result<std::vector<Certificate>> certificates_of(const std::string& flag, const std::string& path,
                                                  const std::string& text) {
   CleanErrors clean;
   std::vector<Certificate> all;
   Bio from = reader(text);
-  while (X509* next = PEM_read_bio_X509(from.get(), nullptr, no_password, nullptr))
-    all.emplace_back(next);
+  while (Certificate next = next_certificate(from.get())) all.push_back(std::move(next));
   if (ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
     return invalid(flag + " " + path + ": certificate " + std::to_string(all.size() + 1) +
                    " in it cannot be read (" + reason() + ")");
@@ -91,6 +102,22 @@ Status check_tls(const TlsFiles& files, const TlsTexts& texts) {
 Status check_certificates(const std::string& flag, const std::string& path,
                           const std::string& text) {
   return certificates_of(flag, path, text).status();
+}
+
+std::vector<std::string> out_of_date(const std::string& chain, int64_t now_s) {
+  CleanErrors clean;
+  std::vector<std::string> lines;
+  Bio text = reader(chain);
+  auto now = static_cast<time_t>(now_s);
+  while (Certificate c = next_certificate(text.get())) {
+    const ASN1_TIME* end = X509_get0_notAfter(c.get());
+    const ASN1_TIME* begin = X509_get0_notBefore(c.get());
+    if (X509_cmp_time(end, &now) < 0)
+      lines.push_back("expired on " + date_of(end));
+    else if (X509_cmp_time(begin, &now) > 0)
+      lines.push_back("is not valid before " + date_of(begin));
+  }
+  return lines;
 }
 
 void TlsIdentity::set(TlsTexts texts) {

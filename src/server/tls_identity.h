@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -26,6 +27,10 @@ Status check_tls(const TlsFiles& files, const TlsTexts& texts);
 // Whether a text has certificates that can be read, to its end.
 Status check_certificates(const std::string& flag, const std::string& path,
                           const std::string& text);
+
+// A line for each certificate of a PEM text that is over or has not begun at `now_s` (seconds since
+// 1970), with the date; none for what is no certificate.
+std::vector<std::string> out_of_date(const std::string& chain, int64_t now_s);
 
 // What new connections are shown. Only texts that check_tls has passed belong here. Any thread.
 class TlsIdentity {

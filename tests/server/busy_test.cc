@@ -1,9 +1,5 @@
 // Truth: the contract of self_probe.h and text_workers.h: calls that take long hold up nobody else,
 // and a busy port is not a deaf one.
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -16,21 +12,8 @@ namespace {
 
 using grpc::StatusCode;
 
-// A socket that listens and never accepts, with its queue kept full by the probe: nobody answers a
-// new connection. (A server in this process would be answered for by the client's own threads.)
 class DeafPort : public testing::Test {
  protected:
-  DeafPort() : fd(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    EXPECT_EQ(listen(fd, 1), 0);
-    socklen_t size = sizeof(address);
-    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-    port = ntohs(address.sin_port);
-  }
-  ~DeafPort() override { close(fd); }
   SelfProbe::Options options(int64_t stuck_us) {
     return {.period_us = 1000,
             .timeout_ms = 20,
@@ -39,8 +22,8 @@ class DeafPort : public testing::Test {
             .on_deaf = [this] { deaf = true; }};
   }
 
-  const int fd;
-  int port = 0;
+  const SilentPort silent;
+  const int port = silent.port;
   Handlers handlers;
   std::atomic<bool> deaf{false};
 };

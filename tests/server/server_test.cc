@@ -2,9 +2,7 @@
 // connection; a scripted engine says the alphabet.
 #include "server/server.h"
 
-#include <arpa/inet.h>
 #include <malloc.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -564,21 +562,12 @@ TEST_F(Leaks, APlantedLeakIsCaught) {
 TEST_F(Serving, APortThatNobodyAnswersIsNoticed) {
   std::atomic<int> deaf{0};
   {
-    // A socket that listens and never accepts, with its queue kept full.
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    ASSERT_EQ(listen(fd, 1), 0);
-    socklen_t size = sizeof(address);
-    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    const SilentPort silent;
     Handlers none;
     SelfProbe probe(
-        "127.0.0.1:0", ntohs(address.sin_port), none,
+        "127.0.0.1:0", silent.port, none,
         {.period_us = 1000, .timeout_ms = 50, .most_failures = 3, .on_deaf = [&] { ++deaf; }});
     EXPECT_TRUE(until([&] { return deaf.load() == 1; }));
-    close(fd);
   }
   ServerOptions options;
   options.probe = {
@@ -615,19 +604,31 @@ TEST_F(Serving, AHangTurnsHealthAndIsReported) {
 class ServingByHand : public Serving {
  protected:
   ServingByHand() : Serving(Clock().now_us()) {}
+
+  // A watched server with one call that never ends, on an engine that runs or hangs.
+  void begin(int64_t hang_us, bool runs) {
+    ServerOptions options;
+    options.watch.hang_us = hang_us;
+    options.watch.on_hang = [this](double s) { age = s; };
+    start(options);
+    engine.running = runs;
+    reader = stub->GenerateStream(&context, endless());
+    ASSERT_TRUE(until([&] { return engine.n_live() == 1; }));
+  }
+  void leave() {
+    context.TryCancel();
+    engine.running = true;
+    reader->Finish();
+  }
+
+  std::atomic<double> age{0};  // of the last step, when the hang was found
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReader<wire::GenerateChunk>> reader;
 };
 
 // R13: T and a tenth of it, on a clock that goes by hand.
 TEST_F(ServingByHand, AHangIsFoundWithinATenthOfItsTime) {
-  ServerOptions options;
-  options.watch.hang_us = 4'000'000;
-  std::atomic<double> age{0};
-  options.watch.on_hang = [&](double s) { age = s; };
-  start(options);
-  engine.running = false;
-  grpc::ClientContext context;
-  auto reader = stub->GenerateStream(&context, endless());
-  ASSERT_TRUE(until([&] { return engine.n_live() == 1; }));
+  begin(4'000'000, false);
   clock.advance_us(3'600'000);
   std::this_thread::sleep_for(200ms);  // many looks
   EXPECT_EQ(age.load(), 0);
@@ -635,21 +636,12 @@ TEST_F(ServingByHand, AHangIsFoundWithinATenthOfItsTime) {
   EXPECT_TRUE(until([&] { return age.load() > 0; }));
   EXPECT_LE(age.load(), 4.4);
   EXPECT_EQ(health(kReady), kNotServing);
-  context.TryCancel();
-  engine.running = true;
-  reader->Finish();
+  leave();
 }
 
 // R13: ten minutes in which the engine always has work, and ends a step each second.
 TEST_F(ServingByHand, TenMinutesOfWorkAreNoHang) {
-  ServerOptions options;
-  options.watch.hang_us = 4'000'000;
-  std::atomic<double> age{0};
-  options.watch.on_hang = [&](double s) { age = s; };
-  start(options);
-  grpc::ClientContext context;
-  auto reader = stub->GenerateStream(&context, endless());
-  ASSERT_TRUE(until([&] { return engine.n_live() == 1; }));
+  begin(4'000'000, true);
   for (int second = 0; second < 600; ++second) {
     clock.advance_us(1'000'000);
     const int64_t now_us = clock.now_us();
@@ -658,21 +650,12 @@ TEST_F(ServingByHand, TenMinutesOfWorkAreNoHang) {
   EXPECT_EQ(age.load(), 0);
   EXPECT_EQ(health(kReady), kServing);
   EXPECT_EQ(engine.n_live(), 1u) << "there was no work";
-  context.TryCancel();
-  reader->Finish();
+  leave();
 }
 
 // A process that was stopped for an hour finds its clock an hour further, and no step in it.
 TEST_F(ServingByHand, AProcessThatStoodStillDoesNotHang) {
-  ServerOptions options;
-  options.watch.hang_us = 10'000'000;
-  std::atomic<double> age{0};
-  options.watch.on_hang = [&](double s) { age = s; };
-  start(options);
-  engine.running = false;
-  grpc::ClientContext context;
-  auto reader = stub->GenerateStream(&context, endless());
-  ASSERT_TRUE(until([&] { return engine.n_live() == 1; }));
+  begin(10'000'000, false);
   std::this_thread::sleep_for(100ms);
   clock.advance_us(3'600'000'000);
   ASSERT_TRUE(
@@ -686,9 +669,7 @@ TEST_F(ServingByHand, AProcessThatStoodStillDoesNotHang) {
     std::this_thread::sleep_for(40ms);
   }
   EXPECT_GE(age.load(), 10);
-  context.TryCancel();
-  engine.running = true;
-  reader->Finish();
+  leave();
 }
 
 TEST_F(Serving, OneAccessLinePerRequestWithoutItsText) {

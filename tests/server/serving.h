@@ -1,9 +1,12 @@
 #pragma once
 
+#include <arpa/inet.h>
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <functional>
@@ -33,6 +36,26 @@ inline bool until(const std::function<bool()>& condition, std::chrono::milliseco
   }
   return condition();
 }
+
+// A socket that listens and never accepts: with its queue kept full by who asks, nobody answers a
+// new connection. (A server in this process would be answered for by the client's own threads.)
+struct SilentPort {
+  SilentPort() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(fd, 1), 0);
+    socklen_t size = sizeof(address);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    port = ntohs(address.sin_port);
+  }
+  ~SilentPort() { close(fd); }
+  SilentPort(const SilentPort&) = delete;
+
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  int port = 0;
+};
 
 // A server on a free port, a scripted engine behind it, and a client.
 class Serving : public testing::Test {

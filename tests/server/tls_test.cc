@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/certificates.h"
 #include "server/serving.h"
+#include "server/tls_identity.h"
 
 namespace pf {
 namespace {
