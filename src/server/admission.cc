@@ -97,6 +97,11 @@ grpc::Status to_grpc(FinishReason failure) {
   }
 }
 
+grpc::Status refuse_draining(ServerState& state) {
+  state.metrics.rejected("draining");
+  return {grpc::StatusCode::UNAVAILABLE, "this server is shutting down; try another one"};
+}
+
 grpc::Status check_token(ServerState& state, grpc::CallbackServerContext* context) {
   Status s = state.auth.check(header(*context, "authorization"));
   if (!s.ok()) state.metrics.rejected("unauthenticated");
@@ -115,8 +120,7 @@ grpc::Status check_call(ServerState& state, grpc::CallbackServerContext* context
       state.metrics.rejected("loading");
       return {grpc::StatusCode::UNAVAILABLE, "the model is still loading; try again later"};
     case ServerState::Phase::kDraining:
-      state.metrics.rejected("draining");
-      return {grpc::StatusCode::UNAVAILABLE, "this server is shutting down; try another one"};
+      return refuse_draining(state);
   }
   die("no such phase");
 }
@@ -154,6 +158,7 @@ grpc::Status admit(ServerState& state, grpc::CallbackServerContext* context,
 
 grpc::Status prepare(ServerState& state, const wire::GenerateRequest& request,
                      const Admitted& admitted, PreparedRequest* out) {
+  if (state.ending.load()) return refuse_draining(state);
   Result<PreparedRequest> prepared =
       make_request(request, state.backing->model, admitted.arrival_us);
   if (!prepared.ok()) return refuse_invalid(state, prepared.status());

@@ -39,6 +39,9 @@ grpc::Status prepare(ServerState& state, const wire::GenerateRequest& request,
 // Of a call that the dispatcher or the workers do not take; counted by reason.
 grpc::Status refuse(ServerState& state, grpc::CallbackServerContext* context, const Status& status);
 
+// The server shuts down; counted.
+grpc::Status refuse_draining(ServerState& state);
+
 // Where TextWorkers take no more.
 inline Status too_many_long_texts() {
   return Status(Code::kResourceExhausted, "too many long texts wait already; try again later");

@@ -30,6 +30,7 @@ class LongReply final : public grpc::ServerUnaryReactor {
     reply->self_ = reply;
     bool taken = state.long_texts.post([reply, response, fill = std::move(fill)] {
       if (reply->finished_.load()) return;
+      if (reply->state_.ending.load()) return reply->finish(refuse_draining(reply->state_));
       Response own;  // gRPC's goes when the client does
       Status s = fill(&own);
       if (reply->finished_.exchange(true)) return;

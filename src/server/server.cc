@@ -190,9 +190,16 @@ bool Server::drain(const std::function<bool()>& hurry) {
   int64_t now_us = state_->clock.now_us();
   if (wait_for_calls(now_us + drain_timeout_us_.load(), hurry)) return true;
   if (state_->backing == nullptr) return false;
-  state_->backing->port.finish_all(FinishReason::kShutdown);
-  wait_for_calls(state_->clock.now_us() + kShutdownGrace_us, hurry);
-  if (hurry()) wait_for_calls(state_->clock.now_us() + kHurriedGrace_us, [] { return false; });
+  // Again at every look: a text that was being tokenised reaches the engine behind the first.
+  state_->ending.store(true);
+  auto wait_for_ends = [&](int64_t grace_us, const std::function<bool()>& enough) {
+    wait_for_calls(state_->clock.now_us() + grace_us, [&] {
+      state_->backing->port.finish_all(FinishReason::kShutdown);
+      return enough();
+    });
+  };
+  wait_for_ends(kShutdownGrace_us, hurry);
+  if (hurry()) wait_for_ends(kHurriedGrace_us, [] { return false; });
   return false;
 }
 

@@ -51,6 +51,7 @@ struct ServerState {
   std::unique_ptr<Backing> backing;     // set once, before kReady
   std::atomic<Phase> phase{Phase::kLoading};
   std::atomic<bool> failed{false};      // the engine hangs, or the port is deaf: the process ends
+  std::atomic<bool> ending{false};      // the drain's time is over: nothing goes to the engine now
   std::mutex policy_mutex;              // held by whoever changes the engine's policy
   std::atomic<int64_t> n_preparing{0};  // calls between the queue check and the queue
   std::atomic<int64_t> n_open{0};       // replies that gRPC still works on

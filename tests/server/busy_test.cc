@@ -66,8 +66,8 @@ std::string long_text() { return std::string(kLongTextBytes + 1, 'a'); }
 // The workers for long texts, held until the end of the test.
 class ServingLongTexts : public Serving {
  protected:
-  void start_held() {
-    start({}, false);
+  void start_held(ServerOptions options = {}) {
+    start(options, false);
     server->set_ready(small_model(1 << 20), port_of(engine));
     while (n_held.load() < 4) {  // as many as there are at most
       if (!server->state().long_texts.post([this] {
@@ -134,6 +134,34 @@ TEST_F(ServingLongTexts, WaitingOnesKeepToTheirDeadlineAndMayLeave) {
   EXPECT_TRUE(generate(long_request()).ok());
   EXPECT_EQ(engine.n_submitted.load(), 1) << "what nobody waits for costs the engine nothing";
   EXPECT_TRUE(until([&] { return server->state().n_preparing.load() == 0; }));
+}
+
+// R8: those that wait for their turn hear that the server shuts down, and the engine never of them.
+TEST_F(ServingLongTexts, WaitingOnesAreToldWhenADrainIsOver) {
+  ServerOptions options;
+  options.drain_timeout_us = 50'000;
+  start_held(options);
+  grpc::Status generated, tokenized;
+  std::thread first([&] { generated = generate(long_request()); });
+  std::thread second([&] {
+    wire::TokenizeRequest tokenize;
+    tokenize.set_text(long_text());
+    wire::TokenizeResponse tokens;
+    grpc::ClientContext context;
+    tokenized = stub->Tokenize(&context, tokenize, &tokens);
+  });
+  EXPECT_TRUE(until([&] { return server->state().n_open.load() == 2; }));
+  std::thread drain([&] { EXPECT_FALSE(server->drain([] { return false; })); });
+  EXPECT_TRUE(until([&] { return server->state().ending.load(); }));
+  held = false;
+  first.join();
+  second.join();
+  drain.join();
+  EXPECT_EQ(generated.error_code(), StatusCode::UNAVAILABLE) << generated.error_message();
+  EXPECT_EQ(tokenized.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_NE(generated.error_message().find("shutting down"), std::string::npos);
+  EXPECT_EQ(engine.n_submitted.load(), 0);
+  EXPECT_EQ(server->state().n_open.load(), 0);
 }
 
 TEST_F(ServingLongTexts, TooManyAreRefusedAtOnce) {
