@@ -110,7 +110,11 @@ void Driver::collect(DriverRun* run, size_t* n_begun, size_t* n_ended) {
       run->n_accepted += round.n_accepted;
       round.count_depths(&run->drafted_at, &run->accepted_at);
     }
-    if (event->finish != FinishReason::kNone) ++*n_ended;
+    if (event->finish == FinishReason::kNone) continue;
+    ++*n_ended;
+    run->first_token_s =
+        std::max(run->first_token_s,
+                 1e-6 * static_cast<double>(event->times.first_token_us - event->times.arrival_us));
   }
 }
 

@@ -31,9 +31,10 @@ struct DriverAsk {
 // Token lists answered together, and how long that took.
 struct DriverRun {
   std::vector<std::vector<int32_t>> tokens;  // generated, by prompt
-  double prefill_s = 0;  // from the first step until every prompt has its first token
-  double decode_s = 0;   // from there to the last token
-  int64_t n_steps = 0;   // after the prefill
+  double prefill_s = 0;      // from the first step until every prompt has its first token
+  double first_token_s = 0;  // until the last prompt's first token goes out: heads take in later
+  double decode_s = 0;       // from the prefill to the last token
+  int64_t n_steps = 0;       // after the prefill
   int64_t n_drafted = 0, n_accepted = 0;
   int64_t n_rounds = 0;                          // target passes behind the prompts, by sequence
   std::vector<int64_t> drafted_at, accepted_at;  // by depth, the first at index 0

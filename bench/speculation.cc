@@ -247,7 +247,7 @@ class SpeculationBench {
     if (is_steady(speed.probes)) cell->parts.add(before, drafted, after, cell->costs, v_);
     cell->speed.push_back(std::move(speed));
     cell->first_token.push_back(
-        {{1 / before.prefill_s, 1 / after.prefill_s}, {1 / drafted.prefill_s}});
+        {{1 / before.first_token_s, 1 / after.first_token_s}, {1 / drafted.first_token_s}});
   }
 
   void add_line(const Way& way, const std::string& kind, int k, const Cell& cell) {
